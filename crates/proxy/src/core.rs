@@ -1,4 +1,4 @@
-//! What one core owns: nothing here is shared with another thread, so nothing here is locked.
+//! The state of one core. No other thread uses it, so nothing in it is locked.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -23,35 +23,36 @@ use crate::shared::Shared;
 /// Most idle [`Request`] buffers a core keeps for reuse.
 const SPARE_REQUESTS_MAX: usize = 64;
 
-/// Most bytes of one read where memory in flight is short.
+/// Most bytes of one read while memory for answers in flight is short.
 const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 
-/// Of the descriptors that the process may have, one in so many is kept free for servers and files,
-/// but no more than [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones
-/// give way.
+/// One in this many of the process's descriptors is kept free for servers and files, but at most
+/// [`DESCRIPTORS_FREE_MAX`] of them. If a new connection takes one of these, idle connections are
+/// closed.
 const DESCRIPTORS_FREE_SHARE: u64 = 8;
 const DESCRIPTORS_FREE_MAX: u64 = 1024;
 
-/// Of these, one in so many is for servers, name servers and files alone: while no more are free,
-/// no connection is accepted.
+/// One in this many of the descriptors kept free is for servers, name servers and files alone.
+/// While no others are free, no connection is accepted.
 const DESCRIPTORS_RESERVED_SHARE: u64 = 2;
 
-/// How often a connection to a server, or a look-up, that found no descriptor is tried again after
-/// room was made, and the wait before each: 2 s in all.
+/// Most retries of a connection or look-up that found no descriptor, and the wait before each: 2 s
+/// in all. Each time, idle connections are closed first.
 const ROOM_TRIES_MAX: u32 = 80;
 const ROOM_WAIT: Duration = Duration::from_millis(25);
 
-/// How many give way to one that comes, so that there are fewer of them soon.
+/// Idle connections that are closed for one new connection. Their number is above 1, so that the
+/// shortage ends soon.
 const GIVING_WAY: usize = 2;
 
-/// Servers in memory by their addresses.
+/// Connects to servers in memory, by address.
 pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError>>;
 
 /// One core's state.
 pub struct Core {
     /// Number of the core, from 0.
     pub id: usize,
-    /// What all cores share.
+    /// The state that all cores share.
     pub shared: Arc<Shared>,
     /// Timers, buffers and counters of its exchanges.
     pub io: Rc<CoreIo>,
@@ -62,14 +63,14 @@ pub struct Core {
     snapshot: RefCell<Arc<Snapshot>>,
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
-    /// Servers in memory that connections lead to instead, in tests.
+    /// Servers in memory that replace real ones in tests.
     network: RefCell<Option<Network>>,
-    /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest
-    /// number that is free, so as many are open as its number says.
+    /// Descriptors from this number on are kept free. A new descriptor gets the lowest free number,
+    /// so its number tells how many are open.
     first_spare_descriptor: u64,
-    /// From this number on they are not for clients.
+    /// Descriptors from this number on are not for clients.
     first_reserved_descriptor: u64,
-    /// Held once by each purge that is being carried out.
+    /// Every running purge holds one reference.
     pub(crate) purges_under_way: Rc<()>,
     /// Notified when a connection ends.
     pub connection_ended: tokio::sync::Notify,
@@ -103,12 +104,12 @@ impl Core {
         })
     }
 
-    /// The configuration in force. A request keeps the one it started with.
+    /// The configuration in force. A request keeps the one that it began with.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.borrow())
     }
 
-    /// Takes over the newest configuration.
+    /// Switches to the newest configuration.
     pub fn reconfigure(&self) {
         let newest = self.shared.snapshot();
         let counters = Arc::clone(self.shared.counters(self.id));
@@ -120,7 +121,7 @@ impl Core {
         self.access_logs.replace(self.shared.access_logs());
         self.io.reconfigure(newest.client_settings());
         self.snapshot.replace(newest);
-        // They keep the configuration that they were used with last.
+        // Spare requests hold the old configuration.
         self.spare_requests.borrow_mut().clear();
         self.pool.clear();
     }
@@ -130,7 +131,7 @@ impl Core {
         Rc::clone(&self.resolver.borrow())
     }
 
-    /// The logs in force.
+    /// The access logs in force.
     pub(crate) fn access_logs(&self) -> Arc<Vec<AccessLog>> {
         Arc::clone(&self.access_logs.borrow())
     }
@@ -145,7 +146,7 @@ impl Core {
         self.io.counters()
     }
 
-    /// An empty request of this connection, with the capacity of an earlier one.
+    /// An empty request for this connection, in the buffers of an earlier one if possible.
     pub(crate) fn take_request(&self, facts: &Rc<ConnFacts>) -> Rc<Request> {
         let snapshot = self.snapshot.borrow();
         let spare = self.spare_requests.borrow_mut().pop();
@@ -158,8 +159,8 @@ impl Core {
         Rc::new(Request::new(facts, &snapshot))
     }
 
-    /// Keeps a request's capacity for the next one, unless someone else still holds it, or it would
-    /// keep an old configuration.
+    /// Keeps the buffers of a request for the next one, unless another owner still holds the
+    /// request, or it would keep an old configuration.
     pub(crate) fn return_request(&self, mut request: Rc<Request>) {
         let mut spare = self.spare_requests.borrow_mut();
         let is_current = Arc::ptr_eq(request.snapshot(), &self.snapshot.borrow());
@@ -168,8 +169,8 @@ impl Core {
         }
     }
 
-    /// Most bytes of one read of a head, and of the body behind it: where answers in flight have
-    /// their share of memory, no more than each flow has pages for in any case.
+    /// Most bytes of one read of a head and the body behind it. If answers in flight have used up
+    /// their share of memory, it is the size that each flow has pages for in any case.
     pub(crate) fn head_read_bytes(&self) -> usize {
         match self.shared.cache.mem().has_in_flight_room(READ_BYTES as u64) {
             true => READ_BYTES,
@@ -198,27 +199,27 @@ impl Core {
         self.connection_ended.notify_one();
     }
 
-    /// Looks at the number of a descriptor that was just opened for a client; where descriptors get
-    /// scarce, others give way.
+    /// Checks the number of a descriptor that was just opened for a client. If descriptors are
+    /// scarce, idle connections are closed.
     pub fn note_descriptor(&self, number: u64) {
         if number >= self.first_spare_descriptor {
             self.make_room();
         }
     }
 
-    /// Whether so many descriptors are open that no more connections are accepted: `next` is the
-    /// number of the next one, if there is one.
+    /// Whether too many descriptors are open to accept connections. `next` is the number of the
+    /// next one, if there is one.
     pub fn is_out_of_room(&self, next: Option<u64>) -> bool {
         next.is_none_or(|number| number >= self.first_reserved_descriptor)
     }
 
-    /// Lets connections lead to servers in memory from now on.
+    /// Makes connections lead to servers in memory from now on.
     // tidy: public, because tests use it
     pub fn use_network(&self, network: Network) {
         self.network.replace(Some(network));
     }
 
-    /// Connects to a server, which may take `read_timeout` for its answer.
+    /// Connects to a server; `read_timeout` is its time limit for the answer.
     pub(crate) async fn connect(
         &self,
         addresses: &[IpAddr],
@@ -234,7 +235,7 @@ impl Core {
         Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
     }
 
-    /// Connects; others give way where that takes a descriptor that is not there.
+    /// Connects. If no descriptor is free, idle connections are closed.
     async fn open_socket(
         &self,
         addresses: &[IpAddr],
@@ -248,7 +249,7 @@ impl Core {
         .await
     }
 
-    /// Looks up a name; others give way where that takes a descriptor that is not there.
+    /// Looks up a name. If no descriptor is free, idle connections are closed.
     pub(crate) async fn look_up(&self, host: &str, asker: Asker) -> Answer {
         let resolver = self.resolver();
         self.with_room(
@@ -258,8 +259,8 @@ impl Core {
         .await
     }
 
-    /// Tries again while there is no descriptor, [`ROOM_TRIES_MAX`] times at most, and makes room
-    /// before each time.
+    /// Repeats `work` while it finds no descriptor, at most [`ROOM_TRIES_MAX`] times, and makes
+    /// room before each time.
     async fn with_room<T, F: Future<Output = T>>(
         &self,
         work: impl Fn() -> F,
@@ -276,9 +277,10 @@ impl Core {
         work().await
     }
 
-    /// Descriptors are scarce: closes the client connections that have waited longest for a
-    /// request, or whose clients may have left without a word; without any, what the pool keeps;
-    /// without that, those of other cores. Says whether there was something here.
+    /// Closes connections because descriptors are scarce. First come client connections that have
+    /// waited longest for a request, or whose clients may have left silently; then idle connections
+    /// to servers. If this core has neither, other cores are asked. Returns whether this core
+    /// closed any.
     pub fn make_room(&self) -> bool {
         let is_made = self.make_own_room();
         if !is_made {
@@ -287,7 +289,7 @@ impl Core {
         is_made
     }
 
-    /// [`Core::make_room`] without asking others.
+    /// As [`Core::make_room`], without asking other cores.
     pub fn make_own_room(&self) -> bool {
         let closed =
             (0..GIVING_WAY).take_while(|_| self.io.deadlines.expire_first_in_line()).count();
@@ -299,12 +301,12 @@ impl Core {
     }
 }
 
-/// Number of the first descriptor of those that are kept free.
+/// Number of the first descriptor that is kept free.
 fn first_spare_descriptor(limit: u64) -> u64 {
     limit - (limit / DESCRIPTORS_FREE_SHARE).min(DESCRIPTORS_FREE_MAX)
 }
 
-/// Number of the first descriptor of those that clients do not get.
+/// Number of the first descriptor that clients do not get.
 fn first_reserved_descriptor(limit: u64) -> u64 {
     limit - (limit - first_spare_descriptor(limit)) / DESCRIPTORS_RESERVED_SHARE
 }

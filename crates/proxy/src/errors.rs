@@ -1,13 +1,12 @@
 //! Error pages: one table, rendered as HTML for people and as plain text for programs.
 //!
-//! Nothing that a client or a server sent is reflected unescaped: every variable part goes through
-//! the HTML escape, and plain text is served as `text/plain` with `nosniff`, its control characters
-//! replaced.
+//! No text from a client or a server is repeated unescaped. In HTML every variable part is escaped.
+//! Plain text is sent as `text/plain` with `nosniff`, its control characters replaced.
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_http::{FieldName, Fields, date, escape};
 
-/// Longest piece of a URL that an error page repeats, in bytes; the rest is cut.
+/// Most bytes of a URL that an error page repeats; the rest is cut.
 const URL_SHOWN_BYTES_MAX: usize = 512;
 
 macro_rules! error_pages {
@@ -56,7 +55,7 @@ error_pages! {
     /// `miss_access` refuses a request that the cache cannot answer.
     ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";
-    /// Host in the request is not one this accelerator serves.
+    /// No server and no parent may be used for the request.
     NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
         "No server and no parent cache may be used for this request.";
     /// The method cannot be served here.
@@ -71,7 +70,7 @@ error_pages! {
     /// HTTP version other than 1.0 and 1.1.
     UnsupportedVersion = "ERR_UNSUP_HTTPVERSION", 505, "HTTP version not supported",
         "Use HTTP/1.1.";
-    /// `Max-Forwards` forbids TRACE bodies and other method misuse.
+    /// A method is misused, as in TRACE with a body.
     MethodNotAllowed = "ERR_METHOD_NOT_ALLOWED", 405, "Method not allowed",
         "The method cannot be used in this way.";
     /// Request body longer than `request_body_max_size`.
@@ -116,7 +115,7 @@ error_pages! {
     /// `forward_timeout` or all tries used up.
     ForwardTimeout = "ERR_FORWARDING_TIMEOUT", 504, "Forwarding timed out",
         "No server answered in the time allowed.";
-    /// The request has been here before.
+    /// The request has passed through this proxy before.
     ForwardLoop = "ERR_FORWARDING_LOOP", 508, "Forwarding loop",
         "The request has already passed through this proxy: the configuration of a proxy on its way sends it back.";
     /// A manager page that does not exist.
@@ -130,19 +129,19 @@ error_pages! {
         "The proxy is shutting down. Try again in a moment.";
 }
 
-/// What an error page says about one request.
+/// The facts about one request on an error page.
 #[derive(Clone, Debug)]
 pub struct ErrorContext<'a> {
-    /// Which page.
+    /// The page.
     pub page: ErrorPage,
     /// The URL as the client sent it; cut and escaped before it is shown.
     pub url: &'a [u8],
-    /// What exactly happened, written by this program (never by client or server):
-    /// `connection refused by 192.0.2.1:80`.
+    /// The error in detail, written by this program (never by client or server): `connection
+    /// refused by 192.0.2.1:80`.
     pub detail: &'a str,
-    /// The name this proxy goes by.
+    /// The host name of this proxy.
     pub hostname: &'a str,
-    /// Address of whoever runs it (`cache_mgr`).
+    /// Address of the administrator (`cache_mgr`).
     pub contact: &'a str,
     /// Whether to name the software's version.
     pub show_version: bool,
@@ -150,7 +149,7 @@ pub struct ErrorContext<'a> {
     pub now: UnixMillis,
 }
 
-/// Fields and body of an error answer. `html` is what the request's `Accept` prefers.
+/// Fields and body of an error answer. `html`: the client prefers HTML.
 pub fn render(context: &ErrorContext<'_>, html: bool) -> (Fields, Vec<u8>) {
     let (media_type, body) = match html {
         true => ("text/html; charset=utf-8", html_body(context)),
@@ -166,8 +165,8 @@ pub fn render(context: &ErrorContext<'_>, html: bool) -> (Fields, Vec<u8>) {
 }
 
 /// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML
-/// (curl, apt, pip) gets plain text, and so does one that likes both as much but names plain text
-/// alone.
+/// (curl, apt, pip) gets plain text. So does a client that likes both equally but names only plain
+/// text.
 pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
     let (mut html, mut plain, mut text, mut any) = (None, None, None, None);
     for range in accept {
@@ -186,7 +185,7 @@ pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
         }
     }
     let Some(html) = html else { return false };
-    // Named or not, plain text is what is sent when HTML is not wanted at all.
+    // If HTML is not wanted at all, plain text is sent even if it is not named.
     html > 0 && html >= plain.or(text).or(any).unwrap_or(0)
 }
 

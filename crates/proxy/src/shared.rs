@@ -1,4 +1,4 @@
-//! What all cores share: the cache, the configuration, the counters, the logs.
+//! The state that all cores share: cache, configuration, counters, logs.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ use crate::outcome::{AccessLog, Outcome};
 /// Buckets of a histogram of service times: bucket `n` counts times below 2^n ms.
 pub const TIME_BUCKETS: usize = 24;
 
-/// A page of the proxy's own.
+/// A page of the proxy itself.
 pub struct Page {
     /// Media type.
     pub content_type: &'static str,
@@ -29,15 +29,15 @@ pub struct Page {
     pub body: Vec<u8>,
 }
 
-/// Who makes the proxy's own pages.
+/// Makes the proxy's own pages.
 pub trait InternalPages: Send + Sync {
-    /// The page called `name` (`info`, `counters`, `metrics`, …); `None` when there is none.
+    /// The page called `name` (`info`, `counters`, `metrics`, …); `None` if there is none.
     fn page(&self, name: &str) -> Option<Page>;
 }
 
-/// Whether nobody gets a page (`cachemgr_passwd`).
+/// Whether a page is closed to everybody (`cachemgr_passwd`).
 pub fn closes_page(config: &Config, name: &str) -> bool {
-    // The directory of the pages itself is their index.
+    // The directory of the pages is their index.
     let name = if name.is_empty() { "index" } else { name };
     let mut lines = config.cachemgr_passwd.iter();
     let line = lines.find(|line| line.pages.iter().any(|page| page == name || page == "all"));
@@ -57,16 +57,16 @@ pub struct Shared {
     pub times: ServiceTimes,
     /// When the program started.
     pub started: UnixMillis,
-    /// Connections by client, where a rule asks for them.
+    /// Connections by client, if a rule counts them.
     pub(crate) client_counts: Arc<ClientCounts>,
     connections: AtomicUsize,
-    /// For each core: another one needs descriptors.
+    /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
     internal: OnceLock<Box<dyn InternalPages>>,
 }
 
 impl Shared {
-    /// For `cores` cores.
+    /// The state for `cores` cores.
     pub fn new(
         snapshot: Arc<Snapshot>,
         access_logs: Vec<AccessLog>,
@@ -94,18 +94,18 @@ impl Shared {
         self.snapshot.load_full()
     }
 
-    /// The logs that the newest configuration asks for.
+    /// The logs of the newest configuration.
     pub fn access_logs(&self) -> Arc<Vec<AccessLog>> {
         self.access_logs.load_full()
     }
 
-    /// Replaces the configuration; cores take it over when they are told.
+    /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }
 
-    /// Sets who answers requests for the proxy's own pages. Once.
+    /// Sets the maker of the proxy's own pages. Only the first call counts.
     pub fn set_internal_pages(&self, pages: Box<dyn InternalPages>) {
         _ = self.internal.set(pages);
     }
@@ -134,7 +134,7 @@ impl Shared {
         self.connections.load(Relaxed)
     }
 
-    /// Asks the other cores to make room, where `core` has nothing to close itself.
+    /// Asks the other cores to make room, because `core` has nothing to close.
     pub(crate) fn ask_for_room(&self, core: usize) {
         let others = self.room_wanted.iter().enumerate().filter(|(other, _)| *other != core);
         others.for_each(|(_, wanted)| wanted.notify_one());
@@ -154,9 +154,8 @@ impl Shared {
     }
 }
 
-/// What every finished transaction adds up to: histograms of service times in ms, one for each kind
-/// of answer, and requests and bytes by result code. Also the connections that were cut off, by
-/// reason.
+/// Sums over finished transactions: histograms of service times in ms, one for each kind of answer,
+/// and requests and bytes by result code. Also the connections that were cut off, by reason.
 pub struct ServiceTimes {
     cores: Vec<CoreTimes>,
 }
@@ -172,7 +171,7 @@ struct CoreTimes {
     cuts: [AtomicU64; Cut::ALL.len()],
 }
 
-/// Times in powers of two of a millisecond.
+/// Counts of times, in buckets of powers of two of a millisecond.
 #[derive(Default)]
 struct Histogram {
     buckets: [AtomicU64; TIME_BUCKETS],
@@ -188,9 +187,9 @@ struct ResultCells {
 /// A histogram of service times, summed over all cores.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeCounts {
-    /// Answers by bucket, see [`TIME_BUCKETS`]. The last one counts everything longer too.
+    /// Answers by bucket, see [`TIME_BUCKETS`]. The last one also counts all longer times.
     pub buckets: [u64; TIME_BUCKETS],
-    /// All their times together, in ms.
+    /// The sum of their times in ms.
     pub sum_ms: u64,
 }
 
@@ -203,18 +202,18 @@ pub struct ResultCounts {
     pub bytes: u64,
 }
 
-/// Which answers a histogram is about.
+/// The kind of answers that a histogram counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TimesOf {
-    /// All requests, tunnels and refusals too.
+    /// All requests, also tunnels and refusals.
     All = 0,
-    /// Fetched from a server.
+    /// Answers from a server.
     Misses = 1,
-    /// From the cache as they were.
+    /// Answers from the cache without asking a server.
     Hits = 2,
-    /// From the cache after a server was asked.
+    /// Answers from the cache after a server was asked.
     NearHits = 3,
-    /// Conditions of the client answered from the cache.
+    /// Answers from the cache to the client's own conditions.
     NotModified = 4,
 }
 
@@ -223,7 +222,7 @@ impl TimesOf {
     pub const ALL: [Self; 5] =
         [Self::All, Self::Misses, Self::Hits, Self::NearHits, Self::NotModified];
 
-    /// The kind of an answer; `None` for what is counted among [`TimesOf::All`] only.
+    /// The kind of an answer; `None` if it counts among [`TimesOf::All`] only.
     pub fn of(tag: Tag) -> Option<Self> {
         match tag {
             Tag::Hit | Tag::MemHit | Tag::NegativeHit | Tag::OfflineHit | Tag::Refresh => {

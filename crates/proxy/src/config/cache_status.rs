@@ -1,5 +1,5 @@
-//! Cache-Status (RFC 9211): how the cache was used for an answer. X-Cache says the same shortly, as
-//! Squid does.
+//! Cache-Status (RFC 9211): tells how the cache was used for an answer. X-Cache tells the same
+//! briefly, as in Squid.
 
 use humboldt_http::FieldSink;
 
@@ -9,17 +9,17 @@ pub(crate) enum Forward {
     /// Nothing is stored for the URL.
     #[default]
     UriMiss,
-    /// What is stored was selected by other request fields.
+    /// The stored answer was selected by other request fields.
     VaryMiss,
     /// The request wants an answer from the server.
     Request,
-    /// What is stored is stale.
+    /// The stored answer is stale.
     Stale,
-    /// Only a part of it is stored.
+    /// Only a part of the answer is stored.
     Partial,
-    /// Answers to this method do not come from the cache.
+    /// The cache does not answer this method.
     Method,
-    /// The configuration says that the cache is not to be used.
+    /// The configuration excludes the request from the cache.
     Bypass,
 }
 
@@ -37,20 +37,19 @@ impl Forward {
     }
 }
 
-/// Whether an answer from a server is stored (RFC 9211 2.5), as far as that is known when its head
-/// goes out.
+/// Whether an answer from a server is stored (RFC 9211 2.5), as known when its head goes out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
     /// It is not to be stored.
     No,
-    /// It is to be stored, once the rest of it has come, which may come to nothing: a detail, and
+    /// It will be stored if the rest of it arrives, which may fail. So the field gets a detail, and
     /// not `stored`.
     Begun,
-    /// It is stored: whoever asks for it now gets it.
+    /// It is stored: requests get it from now on.
     Done,
 }
 
-/// X-Cache and Cache-Status, as far as the names of this proxy go.
+/// The parts of X-Cache and Cache-Status that depend only on the names of this proxy.
 #[derive(Debug)]
 pub(crate) struct CacheStatus {
     x_cache_hit: Vec<u8>,
@@ -59,7 +58,8 @@ pub(crate) struct CacheStatus {
     hit: Vec<u8>,
     /// The same for an answer that was validated, to its end.
     validated: Vec<u8>,
-    /// The same for an answer that is served since its server failed, up to the value of `ttl`.
+    /// The same for a stale answer that is served because its server failed, up to the value of
+    /// `ttl`.
     failed: Vec<u8>,
     /// The same for an answer that came from a server, up to the value of `fwd`.
     forwarded: Vec<u8>,
@@ -70,15 +70,15 @@ pub(crate) struct CacheStatus {
 /// How the cache was used for an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// It came from the cache; `ttl_s` is what is left of its freshness.
+    /// It came from the cache; `ttl_s` is its remaining freshness.
     Hit { age_s: u32, ttl_s: i64 },
     /// Its server has confirmed it.
     Validated { age_s: u32 },
-    /// It is served although it is stale, since its server failed.
+    /// It is stale, and served because its server failed.
     Failed { age_s: u32, ttl_s: i64 },
     /// It came from a server.
     Forwarded {
-        /// Its age, where it may be stored.
+        /// Its age, if it may be stored.
         age_s: Option<u32>,
         /// Why the server was asked.
         forward: Forward,
@@ -86,7 +86,7 @@ pub(crate) enum Usage {
         storing: Storing,
         /// It was fetched for another request.
         collapsed: bool,
-        /// The status with which it came, where that is not the one that is sent.
+        /// The status that the server sent, if it is not the one that is sent on.
         status: Option<u16>,
     },
     /// This proxy made it.

@@ -1,19 +1,19 @@
-//! Rules of the configuration in the form in which requests ask them.
+//! Compiles conditions of the configuration, and notes which rules need the host's addresses.
 
 use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{AccessRule, AclTerm};
 
-/// Which rules of a configuration may need the addresses of the host, so that those are there when
-/// they are asked.
+/// The rules of a configuration that may need the addresses of the host. The addresses are looked
+/// up before these rules are asked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsksAddresses {
-    /// Those that permit: `http_access`, `adapted_http_access`, `miss_access`.
+    /// Rules that permit a request: `http_access`, `adapted_http_access`, `miss_access`.
     pub permission: bool,
-    /// Those that are asked about every answer, hits too: `cache`, `http_reply_access`,
+    /// Rules that are asked about every answer, also hits: `cache`, `http_reply_access`,
     /// `reply_body_max_size`, `reply_header_access`, `reply_header_add`, `range_offset_limit`,
     /// `access_log`.
     pub answers: bool,
-    /// Those that are asked before a server is: `cache_peer_access`, `tcp_outgoing_address`,
+    /// Rules that are asked before a server is: `cache_peer_access`, `tcp_outgoing_address`,
     /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`.
     pub forwarding: bool,
 }

@@ -1,15 +1,15 @@
-//! `deny_info`: what a client gets to see when a rule denies its request.
+//! `deny_info`: the answers to clients whose requests a rule denies.
 
 use humboldt_conf::Config;
 
 use crate::errors::ErrorPage;
 
-/// What is answered instead of the usual page.
+/// An answer in place of the usual page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Instead {
     /// Another page, perhaps with another status.
     Page(ErrorPage, Option<u16>),
-    /// Another place: status, and a URL with codes in it.
+    /// A redirect: status, and a URL with codes in it.
     Redirect(u16, String),
     /// Nothing: the connection is reset.
     Reset,
@@ -19,8 +19,8 @@ pub(crate) enum Instead {
 pub struct Denials(Vec<(Vec<String>, Instead)>);
 
 impl Denials {
-    /// Reads the lines. One that cannot be obeyed as it is written is obeyed as far as it can, and
-    /// reported.
+    /// Reads the lines. A line that cannot be obeyed as written is reported, and obeyed as far as
+    /// possible.
     pub(crate) fn compile(config: &Config) -> Self {
         Self(
             config
@@ -37,7 +37,7 @@ impl Denials {
         self.0.iter().position(|(acls, _)| acls.iter().any(|acl| acl.eq_ignore_ascii_case(name)))
     }
 
-    /// What a line says.
+    /// The answer of a line.
     pub(crate) fn get(&self, index: usize) -> Option<&Instead> {
         self.0.get(index).map(|(_, instead)| instead)
     }

@@ -1,10 +1,10 @@
-//! Which of several parents gets what: the Cache Array Routing Protocol, with Squid's numbers, so
-//! that proxies with the same parents agree.
+//! Spreads URLs or clients over several parents by the Cache Array Routing Protocol. The numbers
+//! are Squid's, so that proxies with the same parents agree.
 
 /// Spreads bits over the word.
 const MIX: u32 = 0x6253_1965;
 
-/// The parents of one group, by what decides about them.
+/// The parents of one group, with the values that decide between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hashing {
     members: Vec<Member>,
@@ -12,10 +12,10 @@ pub(crate) struct Hashing {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Member {
-    /// What the caller calls it.
+    /// The caller's index of the parent.
     index: usize,
     hash: u32,
-    /// Makes shares as large as the weights.
+    /// Factor that makes the shares proportional to the weights.
     multiplier: f64,
 }
 

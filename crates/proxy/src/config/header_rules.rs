@@ -7,7 +7,8 @@ use humboldt_logs::access::{AccessFormat, LogFormat};
 
 use super::conditions::compile_condition;
 
-/// The compiled rules. Each list says whether the terms of its line match, not whether they allow.
+/// The compiled rules. Each list tells whether the terms of its line match, not whether the line
+/// allows.
 pub struct HeaderRules {
     pub(crate) request: Vec<(HeaderRule, RuleList)>,
     pub(crate) request_replace: Vec<HeaderReplace>,
@@ -15,7 +16,7 @@ pub struct HeaderRules {
     pub(crate) reply: Vec<(HeaderRule, RuleList)>,
     pub(crate) reply_replace: Vec<HeaderReplace>,
     pub(crate) reply_add: Vec<Addition>,
-    /// Some ACL looks at the answer, so it is taken apart for the rules.
+    /// An ACL needs the answer, so its head is parsed for the rules.
     pub(crate) asks_answer: bool,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Addition {
 
 pub(crate) enum Value {
     Text(Vec<u8>),
-    /// Written in quotes: with the codes of `logformat`.
+    /// A value in quotes, with the codes of `logformat`.
     Format(AccessFormat),
 }
 
@@ -73,7 +74,7 @@ impl HeaderRules {
 }
 
 impl Addition {
-    /// `None` for one whose value has codes that are not known, which is reported.
+    /// `None` if the value has unknown codes, which are reported.
     fn compile(acls: &AclSet, rule: &HeaderAdd) -> Result<Option<Self>, Vec<AclError>> {
         let value = match rule.formatted.then(|| LogFormat::compile(&rule.value)) {
             None => Value::Text(rule.value.clone().into_bytes()),

@@ -1,5 +1,4 @@
-//! The configuration in the form in which requests use it: tables, which know no request. What they
-//! say about one is asked in [`rules`](crate::rules).
+//! The configuration as tables that know no request. [`rules`](crate::rules) applies them to one.
 
 pub(crate) mod cache_status;
 pub(crate) mod conditions;

@@ -1,21 +1,21 @@
-//! Names this proxy goes by, and the field values made from them.
+//! Names of this proxy, and the field values made from them.
 
 use humboldt_conf::Config;
 use humboldt_http::Version;
 
 use super::cache_status::CacheStatus;
 
-/// Names this proxy goes by, and the field values made from them.
+/// Names of this proxy, and the field values made from them.
 pub struct Names {
     /// `visible_hostname`, or the machine's name.
     pub hostname: String,
-    /// The name in Via, by which a loop is recognised (`unique_hostname`).
+    /// The name in Via, which detects loops (`unique_hostname`).
     pub unique: String,
     /// `cache_mgr`.
     pub contact: String,
-    /// X-Cache and Cache-Status.
+    /// Values of X-Cache and Cache-Status.
     pub(crate) cache_status: CacheStatus,
-    /// For each version of a message that is passed on.
+    /// Values of Via, by the version of the received message.
     via: Option<[Box<[u8]>; 3]>,
 }
 
@@ -53,7 +53,7 @@ impl Names {
     }
 }
 
-/// The machine's host name, or `localhost` where it has none that can stand in a header.
+/// The machine's host name, or `localhost` if it has none that is valid in a header.
 pub(crate) fn machine_name() -> String {
     let name = humboldt_sys::host::name();
     let usable = !name.is_empty()

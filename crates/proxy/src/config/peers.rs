@@ -12,7 +12,7 @@ use super::hashing::Hashing;
 /// All `cache_peer`s.
 pub struct Peers {
     peers: Vec<Peer>,
-    /// `sourcehash` and `carp`.
+    /// Groups of `sourcehash` and `carp` parents.
     by_client: Hashing,
     by_url: Hashing,
     turn: AtomicUsize,
@@ -28,7 +28,7 @@ pub struct Peer {
     pub(crate) access: Option<RuleList>,
     domains: Vec<PeerDomain>,
     failures: AtomicU32,
-    /// A peer that failed `connect-fail-limit` times in a row is left alone for this long
+    /// Time without requests for a peer that failed `connect-fail-limit` times in a row
     /// (`dead_peer_timeout`).
     dead_for_s: u64,
     dead_until_s: AtomicU64,
@@ -87,9 +87,8 @@ impl Peers {
         self.peers.iter()
     }
 
-    /// The parents that `takes` agrees to and that are not left alone at `now_s`, best first: by
-    /// the client's address, by the URL, those that take turns, and the others in the order of the
-    /// file.
+    /// The parents that `takes` accepts and that are not dead at `now_s`, best first: by the
+    /// client's address, by the URL, round-robin parents, then the others in the order of the file.
     pub(crate) fn parents(
         &self,
         client: IpAddr,
@@ -112,7 +111,7 @@ impl Peers {
         };
         order.extend(self.rotated(of(PeerSelection::RoundRobin)));
         order.extend(of(PeerSelection::InOrder));
-        // `default` parents come last, for want of a better one.
+        // `default` parents come last: they are for requests that no other parent takes.
         order.sort_by_key(|&i| self.peers[i].conf.default);
         order.into_iter().map(|i| (i, self.peers[i].hierarchy())).collect()
     }
@@ -121,7 +120,8 @@ impl Peers {
         self.peers.iter().any(|peer| peer.conf.selection == selection)
     }
 
-    /// Begins with the one whose turn it is: each has as many turns of a round as its weight says.
+    /// Rotates `ring` to the parent whose turn it is. In each round, a parent has as many turns as
+    /// its weight.
     fn rotated(&self, mut ring: Vec<usize>) -> Vec<usize> {
         let weight = |i: &usize| self.peers[*i].conf.weight as usize;
         let round: usize = ring.iter().map(weight).sum();
@@ -139,7 +139,7 @@ impl Peers {
 }
 
 impl Peer {
-    /// Whether `cache_peer_domain` lets it answer for this host.
+    /// Whether `cache_peer_domain` permits this peer for the host.
     pub(crate) fn is_for(&self, host: &[u8]) -> bool {
         let mut positive = self.domains.iter().filter(|d| !d.negated).peekable();
         let in_domains = positive.peek().is_none() || positive.any(|d| in_domain(host, &d.domain));
@@ -157,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// Whether it is being left alone after failures.
+    /// Whether it gets no requests now, after failures.
     pub fn is_dead(&self, now_s: u64) -> bool {
         self.dead_until_s.load(Relaxed) > now_s
     }

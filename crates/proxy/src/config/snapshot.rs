@@ -1,5 +1,4 @@
-//! The configuration in the form in which requests use it: compiled once, swapped whole, never
-//! changed.
+//! The compiled configuration. It is never changed, only replaced as a whole.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,13 +21,13 @@ use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::url_pattern::UrlPattern;
 
-/// Idle connections a core keeps to one server.
+/// Most idle connections of a core to one server.
 const POOL_PER_SERVER: usize = 64;
 
-/// Where name servers listen.
+/// Port of name servers.
 const DNS_PORT: u16 = 53;
 
-/// Idle connections a core keeps in all.
+/// Most idle connections of a core in all.
 const POOL_TOTAL: usize = 4096;
 
 /// The compiled configuration.
@@ -49,15 +48,15 @@ pub struct Snapshot {
     pub reply_rules: Option<ReplyRules>,
     /// `range_offset_limit`: limits in bytes (`None`: no limit), each with its condition.
     pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
-    /// `deny_info`.
+    /// Answers of `deny_info`.
     pub denials: Denials,
-    /// Some ACL counts the connections of a client.
+    /// Whether an ACL counts the connections of a client.
     pub counts_clients: bool,
-    /// Some ACL names the method PURGE; without one, nobody may purge.
+    /// Whether an ACL names the method PURGE; without one, nobody may purge.
     pub purge_is_enabled: bool,
-    /// Some ACL is random.
+    /// Whether an ACL is random.
     pub uses_random: bool,
-    /// Some ACL asks about answers.
+    /// Whether an ACL needs the answer.
     pub rules_ask_answers: bool,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
@@ -67,22 +66,22 @@ pub struct Snapshot {
     pub always_direct: Option<RuleList>,
     /// `never_direct`, when there is any.
     pub never_direct: Option<RuleList>,
-    /// Names and serialised fields.
+    /// Names of this proxy, and the fields made from them.
     pub names: Names,
     /// Settings of freshness.
     pub freshness: Settings,
     /// `refresh_pattern`s in order.
     refresh: Vec<(UrlPattern, RefreshRule)>,
-    /// What applies where no pattern matches.
+    /// The rule for URLs that no pattern matches.
     pub refresh_default: RefreshRule,
     /// `cache_peer`s with their rules.
     pub peers: Peers,
     /// Rules about header fields.
     pub header_rules: HeaderRules,
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
-    /// Protocol, whether the rule allows, and when it applies.
+    /// Each: protocol, whether the rule allows, and its condition.
     pub(crate) upgrades: Vec<(String, bool, RuleList)>,
-    /// Which lists may need the addresses of a request's host.
+    /// The lists that may need the addresses of a request's host.
     pub asks_addresses: AsksAddresses,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
@@ -92,7 +91,7 @@ impl Snapshot {
     /// Compiles a configuration.
     ///
     /// # Errors
-    /// Everything about its access rules that cannot be evaluated.
+    /// All errors of the access rules.
     pub fn compile(config: Config) -> Result<Arc<Self>, Vec<AclError>> {
         let acls = AclSet::compile(&config.acl)?;
         Self::with_acls(config, acls)
@@ -191,12 +190,12 @@ impl Snapshot {
         PoolLimits { per_key, total: POOL_TOTAL, idle: self.config.server_idle_pconn_timeout }
     }
 
-    /// `request_body_max_size` in bytes, where there is a limit.
+    /// `request_body_max_size` in bytes, if there is a limit.
     pub fn body_limit_bytes(&self) -> Option<u64> {
         Some(self.config.request_body_max_size).filter(|&bytes| bytes > 0)
     }
 
-    /// How names are looked up.
+    /// Settings of the resolver.
     pub fn dns_options(&self) -> DnsOptions {
         DnsOptions {
             nameservers: self

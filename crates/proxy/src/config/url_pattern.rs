@@ -1,33 +1,34 @@
-//! The expressions of `refresh_pattern`, which every miss goes through, with short cuts for those
-//! that nearly every squid.conf has: `^ftp:`, `(/cgi-bin/|\?)` and `.`.
+//! The expressions of `refresh_pattern`. Every miss is matched with them, so those of nearly every
+//! squid.conf have short cuts: `^ftp:`, `(/cgi-bin/|\?)` and `.`.
 
 use memchr::memchr_iter;
 use regex::bytes::Regex;
 
-/// An expression that URLs are matched with.
+/// An expression that is matched with URLs.
 #[derive(Debug)]
 pub(crate) struct UrlPattern {
     regex: Regex,
     form: Form,
 }
 
-/// What an expression comes to.
+/// The compiled form of an expression.
 #[derive(Debug)]
 enum Form {
-    /// Any byte but a line feed.
+    /// Any byte except a line feed.
     AnyByte,
-    /// How a URL must begin.
+    /// The beginning of the URL.
     Prefix(Literal),
-    /// One of these, anywhere: a byte that is searched for, and what must follow it.
+    /// One of several literals, anywhere: the byte to search for, and the bytes that must follow
+    /// it.
     OneOf(Vec<(u8, Literal)>),
     Expression,
 }
 
-/// Bytes that mean themselves.
+/// Bytes without a special meaning.
 #[derive(Debug)]
 struct Literal {
     bytes: Box<[u8]>,
-    /// Upper or lower case.
+    /// Whether case is ignored.
     any_case: bool,
 }
 
@@ -62,8 +63,8 @@ fn means_itself(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b":/-_".contains(byte)
 }
 
-/// The alternatives of `(a|b|c)`, or of the same without parentheses, if all are literals that can
-/// be searched for.
+/// The alternatives of `(a|b|c)` or `a|b|c`, if all of them are literals whose first byte can be
+/// searched for.
 fn one_of(text: &[u8], any_case: bool) -> Option<Vec<(u8, Literal)>> {
     let inner = text.strip_prefix(b"(").and_then(|text| text.strip_suffix(b")")).unwrap_or(text);
     let searched_for = |alternative: &[u8]| {
@@ -75,13 +76,13 @@ fn one_of(text: &[u8], any_case: bool) -> Option<Vec<(u8, Literal)>> {
     inner.split(|&byte| byte == b'|').map(searched_for).collect()
 }
 
-/// What an expression stands for that is a literal.
+/// The literal that an expression stands for, if it is one.
 fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let mut text = text.iter();
     let mut bytes = Vec::new();
     while let Some(byte) = text.next() {
         bytes.push(*match byte {
-            // Others would get another meaning by it: `\d`, `\<`.
+            // A backslash gives other bytes a special meaning: `\d`, `\<`.
             b'\\' => text.next().filter(|escaped| br"\.?+*|()[]{}^$/-:_".contains(escaped))?,
             byte => Some(byte).filter(|byte| means_itself(byte))?,
         });
@@ -90,7 +91,7 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Literal {
-    /// Whether `text` begins with it.
+    /// Whether `text` begins with the literal.
     fn begins(&self, text: &[u8]) -> bool {
         text.get(..self.bytes.len()).is_some_and(|start| match self.any_case {
             true => start.eq_ignore_ascii_case(&self.bytes),
