@@ -136,8 +136,8 @@ pub struct ErrorContext<'a> {
     pub page: ErrorPage,
     /// The URL as the client sent it; cut and escaped before it is shown.
     pub url: &'a [u8],
-    /// The error in detail, written by this program (never by client or server): `connection
-    /// refused by 192.0.2.1:80`.
+    /// The error in detail, written by this program (never by client or server):
+    /// `connection refused by 192.0.2.1:80`.
     pub detail: &'a str,
     /// The host name of this proxy.
     pub hostname: &'a str,

@@ -14,7 +14,7 @@ use crate::rules::header::{self, Fate};
 /// The manner in which the request is sent on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Manner<'a> {
-    /// The next hop is a proxy: absolute-form target, and its credentials are kept.
+    /// The next hop is a proxy: absolute-form target, and credentials for it are kept.
     pub to_proxy: bool,
     /// Host field to send instead of the URL's (`forceddomain=`).
     pub forced_host: Option<&'a str>,

@@ -36,8 +36,8 @@ pub(crate) struct Job {
     pub as_asked: bool,
     /// Nobody waits for it.
     pub in_background: bool,
-    /// Number of the newest purge by tag or prefix when the fetch began. It is 0, the oldest, for
-    /// an unsafe method whose answer must not be stored.
+    /// Number of the newest purge by tag or prefix when the fetch began. It is for the answer to an
+    /// unsafe method; if that must not be stored, the number is 0, the oldest.
     pub purge_number: u64,
     /// The report for the request that began the fetch.
     pub report: Rc<Report>,

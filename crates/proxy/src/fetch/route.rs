@@ -3,7 +3,6 @@
 //! Fetches, uploads, upgrades and CONNECT all use it, with the same number of tries, the same time
 //! limits and the same notes about failures. It connects only to addresses that the rules have
 //! judged.
-//! judged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;

@@ -263,7 +263,8 @@ async fn fetch_gap(
 ) -> Option<Fetched> {
     let validator = validator(&object.head.to_response_head());
     let to_the_end = gap.end == complete_bytes;
-    // Without a validator no parts can be put together. A whole answer from the server would do.
+    // Without a validator no parts can be put together. Only a request for the whole answer may go
+    // on: the server may send that.
     if validator.is_none() && !(matches!(wanted, Wanted::Whole(_)) && to_the_end) {
         return None;
     }

@@ -261,7 +261,9 @@ impl<'a> Relay<'a> {
     /// Waits until the client takes more bytes. The request body continues meanwhile, since a
     /// client may send all of it before it reads. A client that holds up others leaves the fetch if
     /// it can: then the result is `true`, and `reader` continues behind the bytes that were taken.
-    /// If the client takes no bytes meanwhile, that is an error.
+    ///
+    /// # Errors
+    /// The client has gone, or takes no bytes for too long while others wait for it.
     async fn writable(
         &mut self,
         client: &mut ClientExchange,

@@ -45,7 +45,7 @@ impl Refusal {
         Self { unanswered: Some(acl.into()), ..Self::without_answer() }
     }
 
-    /// As [`Refusal::unanswered`], if no rule has been asked.
+    /// As [`Refusal::unanswered()`], if no rule has been asked.
     pub(crate) fn without_answer() -> Self {
         Self::new(ErrorPage::DnsFailure, Tag::None, None)
     }

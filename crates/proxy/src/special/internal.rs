@@ -90,9 +90,8 @@ pub(crate) enum Objection {
     Denied(Refusal),
 }
 
-/// Refuses requests that no rule can permit: a request without the name of its server, in the form
-/// that servers get, on a port for other servers; and PURGE if no ACL names that method, as in
-/// Squid.
+/// Refuses requests that no rule can permit: PURGE if no ACL names that method, as in Squid; the
+/// preface of HTTP/2; and, on a forward-proxy port, a request that does not name its server.
 pub(crate) fn objection_to_form(request: &Request) -> Option<Objection> {
     if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
         return Some(Objection::Denied(Refusal::of_request(None)));

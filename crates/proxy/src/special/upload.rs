@@ -174,8 +174,8 @@ fn explain(pump: &BodyPump, error: &ServerError) -> Failure {
     Failure::from(error)
 }
 
-/// Relays an answer to its one request, whose body may still be on its way. A task of its own
-/// delivers the answer, so that the end of a request whose client leaves does not wait for it.
+/// Relays an answer to its one request, whose body may still be on its way. Another task brings the
+/// answer into the flow: a client that leaves need not wait until that task has ended.
 pub(crate) async fn deliver(
     transaction: &mut Transaction<'_>,
     mut job: Job,

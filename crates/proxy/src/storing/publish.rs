@@ -1,4 +1,4 @@
-//! Publishes the head of an answer that is streamed, and decides how the answer is stored.
+//! Publishes the head of an answer that is streamed, and begins to store the answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
