@@ -68,7 +68,7 @@ fn the_benchmark_configuration_loads_as_published() {
         config
             .cache_dir
             .iter()
-            .all(|dir| dir.scheme == Scheme::Aufs && dir.size_bytes == 7500 << 20)
+            .all(|dir| dir.scheme() == Scheme::Aufs && dir.size_bytes == 7500 << 20)
     );
     assert_eq!(config.http_access[0].terms[0].name, "all");
     assert_eq!(config.access_log[0].place.as_deref(), Some("/dev/null"));

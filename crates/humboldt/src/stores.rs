@@ -6,16 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use humboldt_conf::{
-    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode,
-    Scheme as ConfScheme,
-};
+use humboldt_conf::{CacheDir, Config, Scheme as SchemeKind};
 use humboldt_proxy::snapshot::Snapshot;
-use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
-use humboldt_store::cache::{
-    Cache, CacheSettings, InTransit as StoreInTransit, MemoryMode as StoreMemoryMode,
-};
-use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
+use humboldt_schemes::{self as schemes, DirOptions, OpenError};
+use humboldt_store::cache::{Cache, CacheSettings};
+use humboldt_store::dirs::DirConfig;
 use humboldt_store::purges::PurgePlaces;
 use humboldt_store::scheme::Scheme;
 
@@ -68,7 +63,6 @@ impl Leaving {
 struct Open {
     /// Position in the configuration with which it was opened.
     index: usize,
-    name: &'static str,
     options: DirOptions,
     scheme: Arc<dyn Scheme>,
 }
@@ -106,16 +100,16 @@ impl Stores {
                 index,
                 scheme: Arc::clone(&open.scheme),
                 object_bytes_max: open.options.max_bytes,
-                read_only: dir.read_only,
+                read_only: dir.limits.read_only,
             })
         });
         listed.collect()
     }
 
     fn open_one(&mut self, config: &Config, index: usize, dir: &CacheDir) -> Result<(), OpenError> {
-        let (name, options) = (dir.scheme.name(), options(config, dir));
-        let scheme = schemes::open(name, &options)?;
-        self.open.insert(dir.path.clone(), Open { index, name, options, scheme });
+        let options = options(config, dir);
+        let scheme = schemes::open(&options)?;
+        self.open.insert(dir.path.clone(), Open { index, options, scheme });
         Ok(())
     }
 
@@ -127,11 +121,8 @@ impl Stores {
         self.wanted = Some(Arc::clone(snapshot));
         let config = &snapshot.config;
         let is_wanted = |path: &PathBuf, open: &Open| {
-            let same = dirs(config).any(|(_, dir)| {
-                dir.path == *path
-                    && dir.scheme.name() == open.name
-                    && options(config, dir) == open.options
-            });
+            let same = dirs(config)
+                .any(|(_, dir)| dir.path == *path && options(config, dir) == open.options);
             same && !open.scheme.stats().down
         };
         // One that was to leave may be wanted again.
@@ -270,14 +261,14 @@ fn purge_log_beside(dir: &CacheDir) -> PathBuf {
 
 /// The directories of a configuration with their positions.
 fn dirs(config: &Config) -> impl Iterator<Item = (usize, &CacheDir)> {
-    config.cache_dir.iter().filter(|dir| dir.scheme != ConfScheme::Null).enumerate()
+    config.cache_dir.iter().filter(|dir| dir.scheme() != SchemeKind::Null).enumerate()
 }
 
 /// Creates the directories of a configuration (`-z`).
 pub(crate) fn create(config: &Config) -> Result<Vec<PathBuf>, StartError> {
     let mut created = Vec::new();
     for dir in &config.cache_dir {
-        schemes::create(dir.scheme.name(), &options(config, dir)).map_err(StartError::Store)?;
+        schemes::create(&options(config, dir)).map_err(StartError::Store)?;
         created.push(dir.path.clone());
     }
     Ok(created)
@@ -285,16 +276,14 @@ pub(crate) fn create(config: &Config) -> Result<Vec<PathBuf>, StartError> {
 
 fn options(config: &Config, dir: &CacheDir) -> DirOptions {
     DirOptions {
-        l1: dir.l1,
-        l2: dir.l2,
-        min_bytes: dir.min_size_bytes.max(config.minimum_object_size),
-        max_bytes: dir.max_size_bytes.unwrap_or(u64::MAX),
+        min_bytes: dir.limits.min_bytes.max(config.minimum_object_size),
+        max_bytes: dir.limits.max_bytes.unwrap_or(u64::MAX),
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,
         max_open_files: config.max_open_disk_fds,
         policy: config.cache_replacement_policy,
-        tuning: tuning(config, &dir.tuning),
-        ..DirOptions::new(&dir.path, dir.size_bytes)
+        object_bytes_avg: config.store_avg_object_size.max(1),
+        ..DirOptions::of(dir.options.clone(), &dir.path, dir.size_bytes)
     }
 }
 
@@ -302,49 +291,8 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
 /// `coss`.
 pub(crate) fn folder(dir: &CacheDir) -> Option<&Path> {
     let is_file =
-        dir.scheme == ConfScheme::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
+        dir.scheme() == SchemeKind::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
     if is_file { dir.path.parent() } else { Some(&dir.path) }
-}
-
-/// The options of single schemes; missing ones have the schemes' defaults.
-fn tuning(config: &Config, written: &DirTuning) -> Tuning {
-    let default = Tuning::default();
-    let limit = |written: Option<u32>, default| match written {
-        Some(0) => None,
-        Some(limit) => Some(limit),
-        None => default,
-    };
-    let membufs = written.membufs.unwrap_or(default.membufs);
-    Tuning {
-        threads: written.threads.unwrap_or(default.threads),
-        q1: written.q1.unwrap_or(default.q1),
-        q2: written.q2.unwrap_or(default.q2),
-        diskd_program: None,
-        block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
-        membufs,
-        maxfullbufs: written
-            .maxfullbufs
-            .unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
-        overwrite_percent: written.overwrite_percent.unwrap_or(default.overwrite_percent),
-        max_stripe_waste: written.max_stripe_waste_bytes.or(default.max_stripe_waste),
-        slot_bytes: written.slot_bytes.unwrap_or(default.slot_bytes),
-        max_swap_rate: limit(written.max_swap_rate, default.max_swap_rate),
-        swap_timeout: written.swap_timeout_ms.map_or(default.swap_timeout, |time_ms| {
-            (time_ms > 0).then(|| Duration::from_millis(u64::from(time_ms)))
-        }),
-        io: written.io.map_or(default.io, |io| match io {
-            DirIo::Auto => IoChoice::Auto,
-            DirIo::Uring => IoChoice::Uring,
-            DirIo::Threads => IoChoice::Threads,
-        }),
-        page_cache: written.page_cache.map_or(default.page_cache, |page_cache| match page_cache {
-            DirPageCache::Auto => PageCache::Auto,
-            DirPageCache::Off => PageCache::Off,
-            DirPageCache::Reads => PageCache::Reads,
-            DirPageCache::On => PageCache::On,
-        }),
-        object_bytes_avg: config.store_avg_object_size.max(1),
-    }
 }
 
 /// Settings of the cache as a whole.
@@ -355,55 +303,17 @@ pub(crate) fn settings(config: &Config) -> CacheSettings {
         memory_object_bytes_max: config.maximum_object_size_in_memory,
         disk_object_bytes_max: config.maximum_object_size,
         read_ahead_bytes: config.read_ahead_gap,
-        dir_select: match config.store_dir_select_algorithm {
-            DirSelect::LeastLoad => StoreDirSelect::LeastLoad,
-            DirSelect::RoundRobin => StoreDirSelect::RoundRobin,
-        },
-        memory_mode: match config.memory_cache_mode {
-            MemoryMode::Auto => StoreMemoryMode::Auto,
-            MemoryMode::Always => StoreMemoryMode::Always,
-            MemoryMode::Disk => StoreMemoryMode::Disk,
-            MemoryMode::Network => StoreMemoryMode::Network,
-        },
-        in_transit: match config.in_transit {
-            InTransit::Auto => StoreInTransit::Auto,
-            InTransit::Memory => StoreInTransit::Memory,
-            InTransit::Disk => StoreInTransit::Disk,
-        },
+        dir_select: config.store_dir_select_algorithm,
+        memory_mode: config.memory_cache_mode,
+        in_transit: config.in_transit,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use humboldt_schemes::{Io, RockOptions, SchemeOptions};
+
     use super::*;
-
-    /// The value of an option that the reference names as default.
-    fn documented(page: &str, option: &str) -> String {
-        let row = page.lines().find(|line| line.starts_with(&format!("`{option}="))).expect(option);
-        row.split(" | ").nth(3).expect("a default").to_owned()
-    }
-
-    #[test]
-    fn the_defaults_of_the_reference_are_those_of_the_schemes() {
-        let (page, default) = (humboldt_conf::docs_markdown(), Tuning::default());
-        for (option, value) in [
-            ("threads", default.threads),
-            ("Q1", default.q1),
-            ("Q2", default.q2),
-            ("membufs", default.membufs),
-            ("maxfullbufs", default.maxfullbufs),
-            ("overwrite-percent", default.overwrite_percent),
-            ("slot-size", default.slot_bytes),
-            ("max-swap-rate", default.max_swap_rate.unwrap_or(0)),
-            ("swap-timeout", default.swap_timeout.map_or(0, |_| 1)),
-        ] {
-            assert_eq!(documented(&page, option), value.to_string(), "{option}");
-        }
-        assert_eq!(
-            (documented(&page, "page-cache").as_str(), default.page_cache),
-            ("auto", PageCache::Auto)
-        );
-    }
 
     #[test]
     fn what_the_parser_takes_for_q1_and_q2_the_scheme_takes_too() {
@@ -423,11 +333,11 @@ mod tests {
 
     #[test]
     fn a_directory_leaves_with_its_last_reader_or_at_the_limit() {
-        let options = DirOptions::new("/no/such/place", 1 << 30);
-        let scheme = schemes::open("null", &options).expect("nothing to open");
+        let options = DirOptions::of(SchemeKind::Null.defaults(), "/no/such/place", 1 << 30);
+        let scheme = schemes::open(&options).expect("nothing to open");
         let in_the_table = Arc::clone(&scheme);
         let reader = Arc::clone(&scheme);
-        let open = Open { index: 0, name: "null", options, scheme };
+        let open = Open { index: 0, options, scheme };
         let since = Instant::now();
         let leaving = Leaving { path: PathBuf::new(), index: 0, open, since };
         assert!(!leaving.is_to_end(since), "somebody reads");
@@ -444,15 +354,15 @@ mod tests {
                     min-size=10 no-store";
         let (config, _) = humboldt_conf::parse_str("t", text);
         let options = options(&config, &config.cache_dir[0]);
-        let tuning = Tuning {
+        let own = RockOptions {
             slot_bytes: 32_768,
             max_swap_rate: None,
             swap_timeout: Some(Duration::from_millis(300)),
-            io: IoChoice::Threads,
+            io: Io::Threads,
             threads: 9,
-            object_bytes_avg: 1024,
-            ..Tuning::default()
         };
-        assert_eq!((options.tuning, options.min_bytes, options.max_bytes), (tuning, 20, u64::MAX));
+        assert_eq!(options.own, SchemeOptions::Rock(own));
+        assert_eq!((options.min_bytes, options.max_bytes), (20, u64::MAX));
+        assert_eq!(options.object_bytes_avg, 1024);
     }
 }

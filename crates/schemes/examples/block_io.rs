@@ -17,7 +17,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use humboldt_schemes::IoChoice;
+use humboldt_schemes::Io;
 use humboldt_schemes::block_example::Subject;
 use humboldt_sys::aligned::{Buffer, POOLED_BYTES_MAX};
 use rustix::fs::{Advice, fadvise};
@@ -38,7 +38,7 @@ const ROUNDS: usize = 5;
 /// One row of the table.
 struct Way {
     name: &'static str,
-    io: IoChoice,
+    io: Io,
     direct: bool,
     warm: bool,
     /// Buffers that are not registered with the kernel.
@@ -46,29 +46,17 @@ struct Way {
     now: bool,
 }
 
-const WAY: Way = Way {
-    name: "",
-    io: IoChoice::Uring,
-    direct: true,
-    warm: false,
-    unregistered: false,
-    now: false,
-};
+const WAY: Way =
+    Way { name: "", io: Io::Uring, direct: true, warm: false, unregistered: false, now: false };
 
 const WAYS: &[Way] = &[
     Way { name: "uring, direct, registered buffers", ..WAY },
     Way { name: "uring, direct, other buffers", unregistered: true, ..WAY },
-    Way { name: "threads, direct", io: IoChoice::Threads, ..WAY },
+    Way { name: "threads, direct", io: Io::Threads, ..WAY },
     Way { name: "uring, page cache cold", direct: false, ..WAY },
-    Way { name: "threads, page cache cold", io: IoChoice::Threads, direct: false, ..WAY },
+    Way { name: "threads, page cache cold", io: Io::Threads, direct: false, ..WAY },
     Way { name: "uring, page cache warm", direct: false, warm: true, ..WAY },
-    Way {
-        name: "threads, page cache warm",
-        io: IoChoice::Threads,
-        direct: false,
-        warm: true,
-        ..WAY
-    },
+    Way { name: "threads, page cache warm", io: Io::Threads, direct: false, warm: true, ..WAY },
     Way { name: "read_now, page cache warm", direct: false, warm: true, now: true, ..WAY },
 ];
 

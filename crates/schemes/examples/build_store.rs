@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use humboldt_freshness::{Times, TimesFlags};
-use humboldt_schemes::{DirOptions, Tuning};
+use humboldt_schemes::{DirOptions, SchemeKind};
 use humboldt_store::Key;
 use humboldt_store::scheme::{Record, RecordKind, Scheme, SchemeError};
 use tokio::task::{LocalSet, spawn_local};
@@ -72,10 +72,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [name, dir, mbytes, objects, body_bytes, prefix] = words.as_slice() else {
         return Err("arguments: SCHEME DIR MBYTES OBJECTS BODY_BYTES URL_PREFIX".into());
     };
-    let tuning = Tuning { object_bytes_avg: 1024, ..Tuning::default() };
-    let options =
-        DirOptions { tuning, ..DirOptions::new(Path::new(dir), mbytes.parse::<u64>()? << 20) };
-    let scheme = humboldt_schemes::open(name, &options)?;
+    let own = SchemeKind::named(name).ok_or("no such scheme")?.defaults();
+    let capacity_bytes = mbytes.parse::<u64>()? << 20;
+    let options = DirOptions {
+        object_bytes_avg: 1024,
+        ..DirOptions::of(own, Path::new(dir), capacity_bytes)
+    };
+    let scheme = humboldt_schemes::open(&options)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let job = Rc::new(Job {
         objects: objects.parse()?,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use humboldt_freshness::{Times, TimesFlags};
-use humboldt_schemes::DirOptions;
+use humboldt_schemes::{DirOptions, Levels, SchemeKind};
 use humboldt_store::Key;
 use humboldt_store::scheme::{Record, RecordKind, Scheme, SchemeError};
 
@@ -70,8 +70,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let objects: u64 = words.next().map_or(Ok(10_000), |word| word.parse())?;
     let only_store = words.next().is_some_and(|word| word == "store");
     let dir = tempfile::tempdir()?;
-    let options = DirOptions { l1: 2, l2: 16, ..DirOptions::new(dir.path(), 8 << 30) };
-    let scheme = humboldt_schemes::open(&name, &options)?;
+    let mut own = SchemeKind::named(&name).ok_or("no such scheme")?.defaults();
+    if let Some(levels) = own.levels_mut() {
+        *levels = Levels { l1: 2, l2: 16 };
+    }
+    let options = DirOptions::of(own, dir.path(), 8 << 30);
+    let scheme = humboldt_schemes::open(&options)?;
     let body = vec![7; BODY_BYTES];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();

@@ -10,7 +10,7 @@ mod lifecycle;
 mod objects;
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use humboldt_store::{
 };
 use tempfile::TempDir;
 
-use crate::DirOptions;
+use crate::{DirOptions, Levels, SchemeKind};
 
 /// Makes one test of each item of the battery.
 macro_rules! battery {
@@ -117,10 +117,12 @@ impl Bench {
 
     fn with(kind: &'static str, adapt: impl FnOnce(&mut DirOptions)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut options =
-            DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), CAPACITY_BYTES) };
+        let mut options = options_of(kind, dir.path(), CAPACITY_BYTES);
+        if let Some(levels) = options.own.levels_mut() {
+            *levels = Levels { l1: 2, l2: 4 };
+        }
         adapt(&mut options);
-        let scheme = open(kind, &options);
+        let scheme = open(&options);
         Self { scheme, options, kind, _dir: Some(Arc::new(dir)) }
     }
 
@@ -139,7 +141,7 @@ impl Bench {
         let Self { scheme, options, kind, _dir } = self;
         drop(scheme);
         meanwhile(&options.path);
-        let scheme = open(kind, &options);
+        let scheme = open(&options);
         Self { scheme, options, kind, _dir }
     }
 
@@ -147,7 +149,7 @@ impl Bench {
     fn crash_unread(self) -> Self {
         let Self { scheme, options, kind, _dir } = self;
         drop(scheme);
-        let scheme = crate::open(kind, &options).unwrap_or_else(|e| panic!("open: {e}"));
+        let scheme = crate::open(&options).unwrap_or_else(|e| panic!("open: {e}"));
         Self { scheme, options, kind, _dir }
     }
 
@@ -211,9 +213,15 @@ pub(crate) fn settle(scheme: &dyn Scheme, condition: impl Fn(&SchemeStats) -> bo
     }
 }
 
+/// A scheme as it is where nothing is written.
+fn options_of(kind: &str, path: impl Into<PathBuf>, capacity_bytes: u64) -> DirOptions {
+    let scheme = SchemeKind::named(kind).expect("a scheme");
+    DirOptions::of(scheme.defaults(), path, capacity_bytes)
+}
+
 /// Opens a directory and waits until the rebuild is done.
-pub(crate) fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
-    let scheme = crate::open(kind, options).unwrap_or_else(|e| panic!("open: {e}"));
+pub(crate) fn open(options: &DirOptions) -> Arc<dyn Scheme> {
+    let scheme = crate::open(options).unwrap_or_else(|e| panic!("open: {e}"));
     wait_for_rebuild(&*scheme);
     scheme
 }

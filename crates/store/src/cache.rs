@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
+pub use humboldt_options::{DirSelect, InTransit, MemoryMode};
 use humboldt_policy::Policy;
 use parking_lot::Mutex;
 
-use crate::dirs::{Dir, DirConfig, DirSelect, Purged, Table};
+use crate::dirs::{Dir, DirConfig, Purged, Table};
 use crate::disk::{SwapOutError, remove_own};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
 use crate::flow::{Epoch, FlowWriter};
@@ -25,34 +26,6 @@ use crate::scheme::{Confirmed, PUT_PARTS_MAX, Record, RecordKind, SchemeError, W
 use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
-
-/// `in_transit`: where an object is that is coming in and will be written to a directory.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum InTransit {
-    /// In memory until it is complete, if it is not larger than `maximum_object_size_in_memory`;
-    /// otherwise on disk.
-    #[default]
-    Auto,
-    /// In memory until it is complete, also if it is larger, within bounds (`IN_TRANSIT_SHARE`).
-    Memory,
-    /// Written as it arrives, at any size; memory holds the bytes that some reader has not read
-    /// yet.
-    Disk,
-}
-
-/// `memory_cache_mode`: the objects that memory keeps although a directory has them too.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum MemoryMode {
-    /// All objects while there is room, then those with a second request.
-    #[default]
-    Auto,
-    /// Everything that was fetched or hit.
-    Always,
-    /// Hits on disk.
-    Disk,
-    /// Fetched objects.
-    Network,
-}
 
 /// Settings that can be changed while the cache runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

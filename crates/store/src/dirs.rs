@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 
-use crate::cache::CacheSettings;
+use crate::cache::{CacheSettings, DirSelect};
 use crate::doorkeeper::Doorkeeper;
 use crate::gate::Gate;
 use crate::key::Key;
@@ -45,17 +45,6 @@ const ABSENT_MAX: usize = 64;
 
 /// A directory with more load is skipped.
 const LOAD_MAX: u16 = 1000;
-
-/// `store_dir_select_algorithm`.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum DirSelect {
-    /// The least busy directory that takes the object; among equals the one with the closest
-    /// `max-size`, then with the most room.
-    #[default]
-    LeastLoad,
-    /// One after the other.
-    RoundRobin,
-}
 
 /// A place among those of a bounded number, until it is dropped.
 pub(crate) struct Counted<'a>(&'a AtomicUsize);

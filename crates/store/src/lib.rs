@@ -25,8 +25,8 @@ mod versions;
 mod voids;
 
 pub use body::{Body, Borrowed, Lender};
-pub use cache::{Cache, CacheSettings, InTransit, MemoryMode, Stored};
-pub use dirs::{Dir, DirConfig, DirSelect, Purged};
+pub use cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, Stored};
+pub use dirs::{Dir, DirConfig, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{

@@ -108,8 +108,8 @@ mod tests {
     use std::task::{Context, Poll};
 
     use super::*;
-    use crate::cache::{CacheSettings, InTransit, MemoryMode};
-    use crate::dirs::{DirConfig, DirSelect};
+    use crate::cache::{CacheSettings, DirSelect, InTransit, MemoryMode};
+    use crate::dirs::DirConfig;
     use crate::events::NoEvents;
     use crate::flow::FlowInfo;
     use crate::scheme::{Record, RecordKind, Scheme};

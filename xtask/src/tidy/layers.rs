@@ -4,9 +4,10 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 16] = [
+const ROWS: [&str; 17] = [
     "humboldt-base",
     "humboldt-policy",
+    "humboldt-options",
     "humboldt-sys",
     "humboldt-runtime",
     "humboldt-http",

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
+use humboldt_options::{DirLimits, LEVEL_DIRS_MAX, Scheme};
+
 use super::{Kind, dir_options};
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{CacheDir, DirTuning, Scheme};
+use crate::types::CacheDir;
 
 /// `cache_dir` lines.
 pub(crate) struct CacheDirs;
 
 /// Most `cache_dir` lines, as in Squid.
 const CACHE_DIRS_MAX: usize = 64;
-/// Most first- or second-level directories.
-const LEVEL_MAX: u32 = 65_536;
 
 impl Kind for CacheDirs {
     type Out = Vec<CacheDir>;
@@ -27,15 +27,10 @@ impl Kind for CacheDirs {
         };
         let path = line.expect("a directory")?;
         let mut dir = CacheDir {
-            scheme,
             path: PathBuf::from(&path.text),
             size_bytes: 0,
-            l1: 16,
-            l2: 256,
-            min_size_bytes: 0,
-            max_size_bytes: None,
-            read_only: false,
-            tuning: DirTuning::default(),
+            limits: DirLimits::default(),
+            options: scheme.defaults(),
         };
         if scheme == Scheme::Null {
             // `cache_dir null /tmp`, perhaps with the numbers of the scheme it replaced.
@@ -43,10 +38,12 @@ impl Kind for CacheDirs {
         } else {
             read_capacity(&mut dir, line)?;
             read_levels(&mut dir, line)?;
+            let mut last = None;
             while let Some(token) = line.next()? {
                 dir_options::read(&mut dir, &token, line)?;
-                dir_options::check(&dir, &token)?;
+                last = Some(token);
             }
+            last.map_or(Ok(()), |last| dir_options::check(&dir, &last))?;
         }
         if scheme != Scheme::Null && out.iter().any(|other| other.path == dir.path) {
             return Err(
@@ -65,7 +62,7 @@ impl Kind for CacheDirs {
 /// without that store serves the same answers.
 fn read_scheme(token: &Token, line: &mut Line<'_>) -> Result<Option<Scheme>, Problem> {
     let text = token.text.as_str();
-    if let Some(scheme) = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text) {
+    if let Some(scheme) = Scheme::named(text) {
         return Ok(Some(scheme));
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
@@ -115,21 +112,25 @@ fn read_capacity(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem>
 fn read_levels(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem> {
     let is_number = |token: &Token| token.text.bytes().all(|b| b.is_ascii_digit());
     let Some(first) = line.peek().filter(is_number) else { return Ok(()) };
-    if !dir.scheme.is_tree() {
-        let message =
-            format!("`{}` has no directories of two levels: no effect", dir.scheme.name());
+    let scheme = dir.scheme();
+    let Some(levels) = dir.options.levels_mut() else {
+        let message = format!("`{}` has no directories of two levels: no effect", scheme.name());
         line.note(&first, message, Some("leave the two numbers out"));
         while line.peek().as_ref().is_some_and(is_number) {
             line.next()?;
         }
         return Ok(());
-    }
-    for level in [&mut dir.l1, &mut dir.l2] {
+    };
+    for level in [&mut levels.l1, &mut levels.l2] {
         let token = line.expect("the number of second-level directories")?;
         *level = match token.text.parse() {
-            Ok(number @ 1..=LEVEL_MAX) => number,
+            Ok(number @ 1..=LEVEL_DIRS_MAX) => number,
             _ => {
-                return Err(token.error(format!("`{}` is not a number of directories", token.text)));
+                let why = format!(
+                    "`{}` is not a number of directories: 1 to {LEVEL_DIRS_MAX}",
+                    token.text
+                );
+                return Err(token.error(why));
             }
         };
     }
@@ -138,8 +139,13 @@ fn read_levels(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use humboldt_options::{
+        AufsOptions, CossOptions, DiskdOptions, Io, Levels, RingOptions, RockOptions, SchemeOptions,
+    };
+
     use super::*;
-    use crate::types::DirIo;
     use crate::{Config, Severity, parse_str};
 
     fn parse(text: &str) -> Result<Config, String> {
@@ -162,14 +168,13 @@ mod tests {
         )
         .expect("parses");
         let dir = &config.cache_dir[0];
-        assert_eq!(
-            (dir.scheme, dir.size_bytes, dir.l1, dir.l2),
-            (Scheme::Ufs, 7500 << 20, 16, 256)
-        );
-        assert_eq!((dir.min_size_bytes, dir.max_size_bytes, dir.read_only), (10, Some(1000), true));
-        assert_eq!(config.cache_dir[1].scheme, Scheme::Null);
-        let aufs = &config.cache_dir[2];
-        assert_eq!((aufs.scheme, aufs.l2, aufs.tuning.threads), (Scheme::Aufs, 256, Some(4)));
+        let levels = Levels { l1: 16, l2: 256 };
+        assert_eq!((dir.size_bytes, &dir.options), (7500 << 20, &SchemeOptions::Ufs(levels)));
+        let limits = DirLimits { min_bytes: 10, max_bytes: Some(1000), read_only: true };
+        assert_eq!(dir.limits, limits);
+        assert_eq!(config.cache_dir[1].options, SchemeOptions::Null);
+        let aufs = SchemeOptions::Aufs(AufsOptions { levels, threads: 4 });
+        assert_eq!(config.cache_dir[2].options, aufs);
     }
 
     #[test]
@@ -182,35 +187,34 @@ mod tests {
         )
         .expect("parses");
         let [diskd, coss, rock, ring] = &config.cache_dir[..] else { panic!("four stores") };
-        assert_eq!(diskd.tuning, DirTuning { q1: Some(10), q2: Some(20), ..DirTuning::default() });
-        let expected = DirTuning {
+        let expected = DiskdOptions { q1: 10, q2: 20, ..DiskdOptions::default() };
+        assert_eq!(diskd.options, SchemeOptions::Diskd(expected));
+        let expected = CossOptions {
             block_bytes: Some(1024),
-            membufs: Some(20),
+            membufs: 20,
             maxfullbufs: Some(19),
-            overwrite_percent: Some(0),
+            overwrite_percent: 0,
             max_stripe_waste_bytes: Some(100),
-            ..DirTuning::default()
+            ..CossOptions::default()
         };
-        assert_eq!(coss.tuning, expected);
-        let expected = DirTuning {
-            slot_bytes: Some(32_768),
+        assert_eq!(coss.options, SchemeOptions::Coss(expected));
+        let expected = RockOptions {
+            slot_bytes: 32_768,
             max_swap_rate: Some(200),
-            swap_timeout_ms: Some(300),
-            io: Some(DirIo::Threads),
-            threads: Some(256),
-            ..DirTuning::default()
+            swap_timeout: Some(Duration::from_millis(300)),
+            io: Io::Threads,
+            threads: 256,
         };
-        assert_eq!(rock.tuning, expected);
-        assert_eq!(
-            (ring.tuning.io, ring.max_size_bytes, ring.read_only),
-            (Some(DirIo::Uring), None, true)
-        );
+        assert_eq!(rock.options, SchemeOptions::Rock(expected));
+        let expected = RingOptions { io: Io::Uring, ..RingOptions::default() };
+        assert_eq!(ring.options, SchemeOptions::Ring(expected));
+        assert_eq!((ring.limits.max_bytes, ring.limits.read_only), (None, true));
     }
 
     #[test]
     fn what_belongs_to_another_scheme_has_no_effect() {
         let config = parse("cache_dir ufs /a 100 Q1=10 slot-size=7").expect("goes on");
-        assert_eq!(config.cache_dir[0].tuning, DirTuning::default());
+        assert_eq!(config.cache_dir[0].options, Scheme::Ufs.defaults());
         let (warnings, _, text) = remarks("cache_dir ufs /a 100 Q1=10");
         assert!(
             warnings == 1 && text.contains("t:3:22") && text.contains("option of `diskd`"),
@@ -244,6 +248,8 @@ mod tests {
         }
         let text = parse("cache_dir coss /r 100 maxfullbufs=10").expect_err("as many as membufs");
         assert!(text.contains("not below `membufs=10`"), "{text}");
+        assert!(parse("cache_dir coss /r 100 maxfullbufs=10 membufs=11").is_ok(), "in any order");
+        assert!(parse("cache_dir coss /r 100 membufs=3").is_ok(), "the default follows");
         let text = parse("cache_dir rock /r 100 slot_size=4096").expect_err("misspelt");
         assert!(text.contains("did you mean `slot-size`?"), "{text}");
         assert!(parse("cache_dir ufs /r 100 min-size=10 max-size=9").is_err());
@@ -262,6 +268,7 @@ mod tests {
             "cache_dir ufs /a 0",
             "cache_dir ufs /a 100 16",
             "cache_dir ufs /a 100 0 256",
+            "cache_dir ufs /a 100 16 257",
             "cache_dir ufs /a 99999999999999999",
             "cache_dir ufs /a 100 16 256 max-sise=1",
             "cache_dir ufs /a 100\ncache_dir ufs /a 200",

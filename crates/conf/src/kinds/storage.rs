@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use humboldt_options::{DirSelect, InTransit, MemoryMode, Words};
 use humboldt_policy::Policy;
 
 use super::Kind;
@@ -9,7 +10,7 @@ use super::options::{self, OptionRow, rows};
 use crate::diagnostics::Severity;
 use crate::line::{Line, Problem, Token};
 use crate::table::Status;
-use crate::types::{DirSelect, InTransit, MemoryMode, RefreshOptions, RefreshPattern};
+use crate::types::{RefreshOptions, RefreshPattern};
 
 /// `store_dir_select_algorithm`
 pub(crate) struct DirSelectKind;
@@ -26,9 +27,9 @@ pub(crate) struct RefreshPatterns;
 const REFRESH_MINUTES_MAX: i64 = 60 * 24 * 365;
 
 /// One of a few words, in any case; `names` is all of them for a message.
-fn word<T: Copy>(line: &mut Line<'_>, names: &str, words: &[(&str, T)]) -> Result<T, Problem> {
+fn word<W: Words>(line: &mut Line<'_>, names: &str) -> Result<W, Problem> {
     let token = line.expect(names)?;
-    let found = words.iter().find(|(word, _)| token.text.eq_ignore_ascii_case(word));
+    let found = W::WORDS.iter().find(|(word, _)| token.text.eq_ignore_ascii_case(word));
     let unknown =
         || token.error(format!("`{}` is not one of {names}", token.text.to_ascii_lowercase()));
     found.map(|(_, value)| *value).ok_or_else(unknown)
@@ -39,11 +40,7 @@ impl Kind for DirSelectKind {
     const NAME: &'static str = "`least-load` or `round-robin`";
 
     fn apply(out: &mut DirSelect, line: &mut Line<'_>) -> Result<(), Problem> {
-        *out = word(
-            line,
-            Self::NAME,
-            &[("least-load", DirSelect::LeastLoad), ("round-robin", DirSelect::RoundRobin)],
-        )?;
+        *out = word(line, Self::NAME)?;
         Ok(())
     }
 }
@@ -53,11 +50,7 @@ impl Kind for InTransitKind {
     const NAME: &'static str = "`memory`, `disk` or `auto`";
 
     fn apply(out: &mut InTransit, line: &mut Line<'_>) -> Result<(), Problem> {
-        *out = word(
-            line,
-            Self::NAME,
-            &[("memory", InTransit::Memory), ("disk", InTransit::Disk), ("auto", InTransit::Auto)],
-        )?;
+        *out = word(line, Self::NAME)?;
         Ok(())
     }
 }
@@ -67,16 +60,7 @@ impl Kind for MemoryModeKind {
     const NAME: &'static str = "`auto`, `always`, `disk` or `network`";
 
     fn apply(out: &mut MemoryMode, line: &mut Line<'_>) -> Result<(), Problem> {
-        *out = word(
-            line,
-            Self::NAME,
-            &[
-                ("auto", MemoryMode::Auto),
-                ("always", MemoryMode::Always),
-                ("disk", MemoryMode::Disk),
-                ("network", MemoryMode::Network),
-            ],
-        )?;
+        *out = word(line, Self::NAME)?;
         Ok(())
     }
 }

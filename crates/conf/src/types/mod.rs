@@ -9,15 +9,13 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
 };
+pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
     PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
-pub use storage::{
-    CacheDir, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, RefreshOptions,
-    RefreshPattern, Scheme,
-};
+pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 
 /// The position of a definition; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

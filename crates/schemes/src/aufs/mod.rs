@@ -16,16 +16,13 @@ use crate::tree::{
     Unlinked, Work,
 };
 use crate::tree::{Pool, Tree, TreeScheme, blocking};
-use crate::{DirOptions, OpenError};
+use crate::{AufsOptions, DirOptions, OpenError};
 
 #[cfg(test)]
 mod tests;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "aufs";
-
-/// Most threads of a directory.
-const THREADS_MAX: u32 = 256;
 
 /// Requests that may be under way for each thread, before others are turned away. Squid's factor.
 const REQUESTS_PER_THREAD: usize = 20;
@@ -38,15 +35,11 @@ const OUTCOMES_PER_THREAD: usize = 4 * REQUESTS_PER_THREAD;
 const CHORES_MAX: usize = 4096;
 
 /// Opens a directory.
-pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
-    let threads = options.tuning.threads;
-    if !(1..=THREADS_MAX).contains(&threads) {
-        return Err(OpenError::BadOption {
-            path: options.path.clone(),
-            reason: "threads must be 1 to 256",
-        });
-    }
-    TreeScheme::open(NAME, options, |tree| Arc::new(Aufs::new(tree, threads as usize)))
+pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, OpenError> {
+    let AufsOptions { levels, threads } = options.own;
+    options.own.check().map_err(|error| options.bad(error))?;
+    let engine = |tree| Arc::new(Aufs::new(tree, threads as usize)) as Arc<dyn Engine>;
+    TreeScheme::open(NAME, &options.map(|_| levels), engine)
 }
 
 /// The engine.

@@ -1,7 +1,7 @@
 //! Promises of `aufs` alone: refusals, and directories shared with `ufs`.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
@@ -9,11 +9,20 @@ use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 use super::{NAME, REQUESTS_PER_THREAD};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::tree::TreeScheme;
-use crate::{DirOptions, OpenError, Tuning};
+use crate::{AufsOptions, DirOptions, Levels, OpenError, SchemeOptions};
 
-fn options(path: &Path, threads: u32) -> DirOptions {
-    let tuning = Tuning { threads, ..Tuning::default() };
-    DirOptions { l1: 2, l2: 4, tuning, ..DirOptions::new(path, 64 << 20) }
+fn options(path: &Path, threads: u32) -> DirOptions<AufsOptions> {
+    let own = AufsOptions { levels: Levels { l1: 2, l2: 4 }, threads };
+    DirOptions::of(own, path, 64 << 20)
+}
+
+/// Opens it as a directory of `aufs`, or of `ufs`.
+fn open_as(name: &str, path: &Path) -> Arc<dyn Scheme> {
+    let options = options(path, 2);
+    open(&match name {
+        NAME => options.map(SchemeOptions::Aufs),
+        _ => options.map(|own| SchemeOptions::Ufs(own.levels)),
+    })
 }
 
 fn url(i: usize) -> String {
@@ -161,7 +170,7 @@ fn object_files(path: &Path) -> Vec<PathBuf> {
 fn a_directory_of_one_is_a_directory_of_the_other() {
     let path = tempfile::tempdir().expect("a directory");
     for (round, name) in ["ufs", NAME, "ufs", NAME].into_iter().enumerate() {
-        let scheme = open(name, &options(path.path(), 2));
+        let scheme = open_as(name, path.path());
         for i in 0..10 * round {
             assert_eq!(see(&*scheme, &url(i)), Seen::Whole(1, 100 * i as u64), "{name}");
         }
@@ -176,7 +185,7 @@ fn a_directory_of_one_is_a_directory_of_the_other() {
 fn threads_out_of_range_are_refused() {
     let path = tempfile::tempdir().expect("a directory");
     for threads in [0, 257, u32::MAX] {
-        let outcome = crate::open(NAME, &options(path.path(), threads));
+        let outcome = crate::open(&options(path.path(), threads).map(SchemeOptions::Aufs));
         assert!(matches!(outcome, Err(OpenError::BadOption { .. })));
     }
 }
@@ -185,7 +194,7 @@ fn threads_out_of_range_are_refused() {
 fn figures_of_operations_are_those_of_what_was_done() {
     for name in ["ufs", NAME] {
         let path = tempfile::tempdir().expect("a directory");
-        let scheme = open(name, &options(path.path(), 2));
+        let scheme = open_as(name, path.path());
         put(&*scheme, &url(0), 1, 13_000).expect("stored");
         run(scheme.maintain()).expect("maintenance");
         let record = record(&url(0), 1);

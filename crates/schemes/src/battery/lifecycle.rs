@@ -90,13 +90,13 @@ pub(super) fn creation_is_idempotent(kind: &'static str) {
     let bench = Bench::new(kind);
     fill(&bench, 8);
     let options = bench.options.clone();
-    let bench = bench.restart_after(|_| crate::create(kind, &options).expect("again"));
+    let bench = bench.restart_after(|_| crate::create(&options).expect("again"));
     check(&bench, 8);
 }
 
 pub(super) fn one_process_at_a_time(kind: &'static str) {
     let bench = Bench::new(kind);
-    assert!(matches!(crate::open(kind, &bench.options), Err(OpenError::Locked { .. })));
+    assert!(matches!(crate::open(&bench.options), Err(OpenError::Locked { .. })));
     bench.put("http://a/", 1, 10);
     assert_eq!(bench.see("http://a/"), Seen::Whole(1, 10));
 }
@@ -164,7 +164,7 @@ pub(super) fn opened_again_with_another_size(kind: &'static str) {
         bench.scheme.close().expect("a clean stop");
         let before = Arc::clone(&bench.scheme);
         bench.options.capacity_bytes = capacity_bytes;
-        bench.scheme = super::open(kind, &bench.options);
+        bench.scheme = super::open(&bench.options);
         if capacity_bytes >= 16 << 20 {
             check(&bench, 100);
         }
@@ -236,7 +236,7 @@ pub(super) fn a_purge_log_alone(kind: &'static str) {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n").expect("a log");
     let path = format!("{}/", dir.path().display());
-    let opened = crate::open(kind, &crate::DirOptions::new(path, 64 << 20)).map(drop);
+    let opened = crate::open(&super::options_of(kind, path, 64 << 20)).map(drop);
     assert!(opened.is_ok(), "{kind}: {:?}", opened.err());
     assert!(dir.path().join(crate::PURGE_LOG).exists(), "and keeps it");
 }

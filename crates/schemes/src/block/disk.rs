@@ -23,7 +23,7 @@ use super::ticket::{Finish, OpenFile, Ticket, given_up};
 use super::{
     BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring,
 };
-use crate::IoChoice;
+use crate::Io;
 
 /// Rights of a file that is created.
 const FILE_MODE: u32 = 0o640;
@@ -51,14 +51,14 @@ pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
 }
 
 /// Which way to the device it will be: true for io_uring.
-pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
+pub(crate) fn uses_uring(choice: Io) -> io::Result<bool> {
     static SAID: Once = Once::new();
-    if choice == IoChoice::Threads {
+    if choice == Io::Threads {
         return Ok(false);
     }
     match probe() {
         Ok(()) => Ok(true),
-        Err(error) if choice == IoChoice::Auto => {
+        Err(error) if choice == Io::Auto => {
             SAID.call_once(|| {
                 tracing::info!("io_uring cannot be used here ({error}): threads do disk I/O")
             });

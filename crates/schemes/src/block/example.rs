@@ -7,14 +7,14 @@ use std::sync::Arc;
 use humboldt_sys::aligned::Buffer;
 
 use super::{BlockFile, OpenBlock, open};
-use crate::IoChoice;
+use crate::Io;
 
 /// A file to read from.
 pub struct Subject(Arc<dyn BlockFile>);
 
 impl Subject {
     /// Opens an existing file.
-    pub fn open(path: &Path, io: IoChoice, direct: bool) -> io::Result<Self> {
+    pub fn open(path: &Path, io: Io, direct: bool) -> io::Result<Self> {
         let options = OpenBlock {
             path,
             io,

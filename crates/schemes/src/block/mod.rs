@@ -34,7 +34,7 @@ use std::time::Duration;
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 
-use crate::IoChoice;
+use crate::Io;
 
 pub(crate) use disk::open;
 pub(crate) use luck::Luck;
@@ -48,7 +48,7 @@ pub(crate) struct OpenBlock<'a> {
     /// File or block device.
     pub path: &'a Path,
     /// Which way to the device.
-    pub io: IoChoice,
+    pub io: Io,
     /// Past the page cache (`O_DIRECT`). Where the file system refuses, it is opened without, and a
     /// line is logged.
     pub direct: bool,

@@ -18,13 +18,13 @@ macro_rules! both_ways {
         mod uring {
             $(#[test]
             fn $test() {
-                super::$test(super::IoChoice::Uring);
+                super::$test(super::Io::Uring);
             })+
         }
         mod threads {
             $(#[test]
             fn $test() {
-                super::$test(super::IoChoice::Threads);
+                super::$test(super::Io::Threads);
             })+
         }
     };
@@ -57,7 +57,7 @@ struct Scratch {
     _dir: TempDir,
 }
 
-fn options(path: &Path, io: IoChoice) -> OpenBlock<'_> {
+fn options(path: &Path, io: Io) -> OpenBlock<'_> {
     OpenBlock {
         path,
         io,
@@ -69,7 +69,7 @@ fn options(path: &Path, io: IoChoice) -> OpenBlock<'_> {
     }
 }
 
-fn scratch(io: IoChoice, direct: bool) -> Scratch {
+fn scratch(io: Io, direct: bool) -> Scratch {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file");
     let file = open(&OpenBlock { direct, ..options(&path, io) }).expect("opened");
@@ -91,7 +91,7 @@ async fn write(file: &dyn BlockFile, offset: u64, data: Buffer) {
     file.write_owned(offset, data).await.1.expect("written");
 }
 
-fn data_comes_back(io: IoChoice) {
+fn data_comes_back(io: Io) {
     for direct in [false, true] {
         let scratch = scratch(io, direct);
         let file = &*scratch.file;
@@ -112,7 +112,7 @@ fn data_comes_back(io: IoChoice) {
     }
 }
 
-fn a_read_ends_at_the_end_of_the_file(io: IoChoice) {
+fn a_read_ends_at_the_end_of_the_file(io: Io) {
     for direct in [false, true] {
         for len in [1, 511, 512, 5000, 8192, 12_288 - 1] {
             let scratch = scratch(io, direct);
@@ -126,7 +126,7 @@ fn a_read_ends_at_the_end_of_the_file(io: IoChoice) {
     }
 }
 
-fn appended_ranges(io: IoChoice) {
+fn appended_ranges(io: Io) {
     for direct in [false, true] {
         let scratch = scratch(io, direct);
         let data = AppendBuffer::new(64 << 10);
@@ -156,7 +156,7 @@ fn appended_ranges(io: IoChoice) {
     }
 }
 
-fn many_operations_from_many_threads(io: IoChoice) {
+fn many_operations_from_many_threads(io: Io) {
     const SLOT: usize = 8192;
     let scratch = scratch(io, true);
     thread::scope(|scope| {
@@ -192,7 +192,7 @@ async fn reads_and_writes(file: &dyn BlockFile, id: u64, slot: usize) {
     }
 }
 
-fn dropped_futures(io: IoChoice) {
+fn dropped_futures(io: Io) {
     let scratch = scratch(io, false);
     let file = &*scratch.file;
     run(async {
@@ -211,12 +211,12 @@ fn dropped_futures(io: IoChoice) {
     assert_eq!((bytes.len(), wrong), (100 * 4096, None), "dropped writes were done");
 }
 
-fn more_than_can_wait_is_refused(io: IoChoice) {
+fn more_than_can_wait_is_refused(io: Io) {
     let scratch = scratch(io, false);
     let file = &*scratch.file;
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let closed = gate.lock();
-    let bound = if io == IoChoice::Threads {
+    let bound = if io == Io::Threads {
         keep_threads_busy(file, &gate);
         super::threads::QUEUED_MAX
     } else {
@@ -254,7 +254,7 @@ fn keep_threads_busy(file: &dyn BlockFile, gate: &Arc<parking_lot::Mutex<()>>) {
     }
 }
 
-fn errors_are_told(io: IoChoice) {
+fn errors_are_told(io: Io) {
     let scratch = scratch(io, false);
     let file = open(&OpenBlock { read_only: true, ..options(&scratch.path, io) })
         .expect("opened for reading");
@@ -275,7 +275,7 @@ fn errors_are_told(io: IoChoice) {
     assert_eq!(open(&missing).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
 }
 
-fn a_full_file_system(io: IoChoice) {
+fn a_full_file_system(io: Io) {
     let full = OpenBlock { create: false, ..options(Path::new("/dev/full"), io) };
     let file = open(&full).expect("opened");
     let error = run(file.write_owned(0, filled(4096, 1))).1.expect_err("it is full");
@@ -285,7 +285,7 @@ fn a_full_file_system(io: IoChoice) {
     assert_eq!(run(read(&*file, 0, 4096)), [0; 4096]);
 }
 
-fn waiting_until_idle(io: IoChoice) {
+fn waiting_until_idle(io: Io) {
     let scratch = scratch(io, true);
     let ended = Arc::new(AtomicUsize::new(0));
     let data = AppendBuffer::new(1 << 20);
@@ -309,7 +309,7 @@ fn waiting_until_idle(io: IoChoice) {
     assert_eq!(Arc::strong_count(&data), 1, "the memory is free again");
 }
 
-fn a_second_runtime_on_a_thread(io: IoChoice) {
+fn a_second_runtime_on_a_thread(io: Io) {
     let scratch = scratch(io, false);
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -331,7 +331,7 @@ fn begin_in<T>(runtime: &tokio::runtime::Runtime, begin: impl FnOnce() -> T) -> 
     begin()
 }
 
-fn threads_that_are_no_cores(io: IoChoice) {
+fn threads_that_are_no_cores(io: Io) {
     let scratch = scratch(io, false);
     let (done, ended) = mpsc::channel();
     let data = AppendBuffer::new(4096);
@@ -360,7 +360,7 @@ fn without_a_runtime<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn a_thread_ends_with_operations_under_way(io: IoChoice) {
+fn a_thread_ends_with_operations_under_way(io: Io) {
     let scratch = scratch(io, true);
     let file = Arc::clone(&scratch.file);
     let ended = Arc::new(AtomicUsize::new(0));
@@ -391,7 +391,7 @@ fn a_thread_ends_with_operations_under_way(io: IoChoice) {
     assert!(std::fs::read(&scratch.path).expect("read") == vec![6; 300 << 16]);
 }
 
-fn an_end_that_begins_the_next_operation(io: IoChoice) {
+fn an_end_that_begins_the_next_operation(io: Io) {
     fn chain(file: &Arc<dyn BlockFile>, left: u64, told: tokio::sync::mpsc::UnboundedSender<u64>) {
         let data = AppendBuffer::new(4096);
         assert_eq!(data.reserve(4096).expect("room").publish(), Progress::Pending);
@@ -416,7 +416,7 @@ fn an_end_that_begins_the_next_operation(io: IoChoice) {
     assert!(scratch.file.wait_idle(PATIENCE));
 }
 
-fn the_page_cache_answers_at_once(io: IoChoice) {
+fn the_page_cache_answers_at_once(io: Io) {
     let scratch = scratch(io, false);
     let mut into = [0; 4096];
     assert!(scratch.file.read_now(0, &mut into).is_none(), "there is nothing");
@@ -428,7 +428,7 @@ fn the_page_cache_answers_at_once(io: IoChoice) {
     assert!(direct.read_now(0, &mut into).is_none());
 }
 
-fn sizes(io: IoChoice) {
+fn sizes(io: Io) {
     let scratch = scratch(io, true);
     let file = &*scratch.file;
     assert_eq!(file.len().expect("a length"), 0);
@@ -456,10 +456,10 @@ fn where_it_is_forbidden<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'st
 #[test]
 fn without_io_uring_threads_do_the_work() {
     where_it_is_forbidden(|| {
-        let scratch = scratch(IoChoice::Auto, true);
+        let scratch = scratch(Io::Auto, true);
         run(write(&*scratch.file, 0, filled(8192, 1)));
         assert!(run(read(&*scratch.file, 0, 8192)) == [1; 8192]);
-        let error = open(&options(&scratch.path, IoChoice::Uring)).err().expect("forbidden");
+        let error = open(&options(&scratch.path, Io::Uring)).err().expect("forbidden");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("io=threads"), "{error}");
     });
@@ -467,7 +467,7 @@ fn without_io_uring_threads_do_the_work() {
 
 #[test]
 fn a_core_that_gets_no_ring_uses_threads() {
-    let scratch = scratch(IoChoice::Uring, true);
+    let scratch = scratch(Io::Uring, true);
     let file = Arc::clone(&scratch.file);
     where_it_is_forbidden(move || {
         run(write(&*file, 0, filled(8192, 2)));
@@ -485,7 +485,7 @@ fn a_core_that_gets_no_ring_uses_threads() {
 
 #[test]
 fn an_operation_that_is_given_up_is_told_and_counted() {
-    let scratch = scratch(IoChoice::Auto, false);
+    let scratch = scratch(Io::Auto, false);
     let open = Arc::new(super::ticket::OpenFile::new(
         std::fs::File::open(&scratch.path).expect("opened"),
         false,

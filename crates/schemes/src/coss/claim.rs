@@ -12,8 +12,9 @@ use std::sync::Arc;
 use super::data::DataFile;
 use super::format::{self, BLOCK_BYTES, PURGES_OFFSET, Superblock};
 use super::geometry::{Geometry, new_purge_bytes};
+use crate::OpenError;
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::{DirOptions, OpenError};
+use crate::coss::DirOptions;
 
 /// Name of the lock file in a directory.
 const LOCK_FILE: &str = "humboldt.lock";
@@ -97,12 +98,12 @@ pub(super) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     };
     refuse_foreign_data(path, &data_path, is_known)?;
     let (file, lock) = open_locked(options, &data_path, lock_path.as_deref())?;
-    let data = DataFile::new(file, data_path, lock_path.is_none(), options.tuning.threads);
+    let data = DataFile::new(file, data_path, lock_path.is_none(), options.own.threads);
     if data.is_device
         && data.len().map_err(|e| failed("find the size of", path, e))? < options.capacity_bytes
     {
         let reason = "the device is smaller than the size configured";
-        return Err(OpenError::BadOption { path: path.clone(), reason });
+        return Err(options.bad(reason));
     }
     let mut start = vec![0; 2 * BLOCK_BYTES];
     data.read_blocking(0, &mut start).map_err(|e| failed("read", &data.path, e))?;
@@ -227,10 +228,10 @@ fn open_locked(
     }
     let open = OpenBlock {
         path: data,
-        io: options.tuning.io,
+        io: options.own.io,
         direct: false,
         lasting: false,
-        threads: options.tuning.threads,
+        threads: options.own.threads,
         create: !is_device,
         read_only: false,
     };

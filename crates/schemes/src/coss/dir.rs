@@ -21,7 +21,7 @@ use super::rebuild::Job;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use super::worker;
-use crate::DirOptions;
+use crate::coss::DirOptions;
 use crate::health::Health;
 
 /// Most bytes of objects in the hands of readers and writers at a time.

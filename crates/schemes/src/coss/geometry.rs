@@ -2,20 +2,15 @@
 
 use super::format::{BLOCK_BYTES, PURGES_BYTES_MAX, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
 use super::record::BODY_BYTES_MAX;
-use crate::{DirOptions, OpenError};
+use crate::OpenError;
+use crate::coss::DirOptions;
 
 /// Most blocks in a store: a file number has 24 bits, as in Squid.
 const BLOCKS_MAX: u64 = 1 << 24;
 
-/// Values of `block-size=`.
+/// What `block-size=` may be.
 const BLOCK_BYTES_MIN: u32 = 512;
 const BLOCK_BYTES_MAX: u32 = 8192;
-
-/// Most stripes in memory (`membufs=`): 1 GiB.
-const MEMBUFS_MAX: u32 = 1024;
-
-/// Most threads that read (`threads=`).
-const THREADS_MAX: u32 = 256;
 
 /// Share of the size that is kept for the purge log of a new store, and its lower bound.
 const PURGES_SHARE: u64 = 256;
@@ -52,20 +47,9 @@ pub(super) fn new_purge_bytes(capacity_bytes: u64) -> u64 {
 impl Geometry {
     /// Checks the options for a store whose purge log has `purge_bytes`.
     pub(super) fn new(options: &DirOptions, purge_bytes: u64) -> Result<Self, OpenError> {
-        let bad = |reason| OpenError::BadOption { path: options.path.clone(), reason };
-        let tuning = &options.tuning;
-        if !(2..=MEMBUFS_MAX).contains(&tuning.membufs) {
-            return Err(bad("membufs must be 2 to 1024"));
-        }
-        if tuning.maxfullbufs == 0 || tuning.maxfullbufs >= tuning.membufs {
-            return Err(bad("maxfullbufs must be at least 1 and below membufs"));
-        }
-        if tuning.overwrite_percent > 100 {
-            return Err(bad("overwrite-percent must be 0 to 100"));
-        }
-        if !(1..=THREADS_MAX).contains(&tuning.threads) {
-            return Err(bad("threads must be 1 to 256"));
-        }
+        let own = &options.own;
+        own.check().map_err(|error| options.bad(error))?;
+        let bad = |reason| options.bad(reason);
         if options.min_bytes > BODY_BYTES_MAX {
             return Err(bad(
                 "min-size is above 983040, the most that coss stores: nothing could be stored",
@@ -78,17 +62,19 @@ impl Geometry {
                 "too small for coss: two stripes of 1 MB and its tables need at least 3 MB",
             ));
         }
-        let block_bytes = block_bytes(options.capacity_bytes, tuning.block_bytes).map_err(bad)?;
+        let block_bytes = block_bytes(options.capacity_bytes, own.block_bytes).map_err(bad)?;
         let stripes =
             u32::try_from(stripes).map_err(|_| bad("coss holds at most 128 GB a directory"))?;
-        let share = u64::from(stripes) * u64::from(tuning.overwrite_percent);
+        let share = u64::from(stripes) * u64::from(own.overwrite_percent);
         Ok(Self {
             stripes,
             block_bytes,
-            membufs: tuning.membufs as usize,
-            full_max: tuning.maxfullbufs as usize,
+            membufs: own.membufs as usize,
+            full_max: own.full_stripes_max() as usize,
             relocated_stripes: share.div_ceil(100) as u32,
-            waste_bytes_max: tuning.max_stripe_waste.map_or(STRIPE_BYTES, |bytes| bytes as usize),
+            waste_bytes_max: own
+                .max_stripe_waste_bytes
+                .map_or(STRIPE_BYTES, |bytes| bytes as usize),
             body_bytes_max: options.max_bytes.min(BODY_BYTES_MAX),
         })
     }
@@ -119,18 +105,13 @@ impl Geometry {
 }
 
 /// The unit of location: as configured, or the smallest that will do.
-fn block_bytes(capacity_bytes: u64, configured: u32) -> Result<u32, &'static str> {
+fn block_bytes(capacity_bytes: u64, configured: Option<u32>) -> Result<u32, &'static str> {
     let mut sizes = (0..).map(|i| BLOCK_BYTES_MIN << i).take_while(|size| *size <= BLOCK_BYTES_MAX);
     let needed = sizes.find(|size| u64::from(*size) * BLOCKS_MAX >= capacity_bytes);
     let needed = needed.ok_or("coss holds at most 128 GB a directory; use several")?;
-    if configured == 0 {
-        return Ok(needed);
-    }
-    if !configured.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&configured) {
-        return Err("block-size must be 512, 1024, 2048, 4096 or 8192");
-    }
-    if configured >= needed {
-        return Ok(configured);
+    let block_bytes = configured.unwrap_or(needed);
+    if block_bytes >= needed {
+        return Ok(block_bytes);
     }
     Err(match needed {
         1024 => "2^24 blocks of this block-size are less than the size: it needs block-size=1024",
@@ -143,11 +124,14 @@ fn block_bytes(capacity_bytes: u64, configured: u32) -> Result<u32, &'static str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tuning;
+    use crate::CossOptions;
 
-    fn geometry(capacity_bytes: u64, adapt: impl FnOnce(&mut Tuning)) -> Result<Geometry, String> {
+    fn geometry(
+        capacity_bytes: u64,
+        adapt: impl FnOnce(&mut CossOptions),
+    ) -> Result<Geometry, String> {
         let mut options = DirOptions::new("/x", capacity_bytes);
-        adapt(&mut options.tuning);
+        adapt(&mut options.own);
         Geometry::new(&options, new_purge_bytes(capacity_bytes)).map_err(|e| e.to_string())
     }
 
@@ -155,12 +139,13 @@ mod tests {
     fn the_block_size_caps_the_capacity() {
         let gib = 1_u64 << 30;
         for (size, cap) in [(512, 8), (1024, 16), (2048, 32), (4096, 64), (8192, 128)] {
-            assert!(geometry(cap * gib, |t| t.block_bytes = size).is_ok());
-            let above = geometry(cap * gib + 1, |t| t.block_bytes = size).expect_err("refused");
+            assert!(geometry(cap * gib, |t| t.block_bytes = Some(size)).is_ok());
+            let above =
+                geometry(cap * gib + 1, |t| t.block_bytes = Some(size)).expect_err("refused");
             let hint =
                 if size == 8192 { "128 GB".to_owned() } else { format!("block-size={}", size * 2) };
             assert!(above.contains(&hint), "{above}");
-            let chosen = geometry(cap * gib, |t| t.block_bytes = 0).expect("chosen");
+            let chosen = geometry(cap * gib, |t| t.block_bytes = None).expect("chosen");
             assert_eq!(chosen.block_bytes, size);
             let last =
                 chosen.file(chosen.stripes - 1, STRIPE_BYTES - size as usize).expect("a block");
@@ -170,7 +155,7 @@ mod tests {
 
     #[test]
     fn blocks_are_found_again() {
-        let geometry = geometry(64 << 20, |t| t.block_bytes = 2048).expect("good options");
+        let geometry = geometry(64 << 20, |t| t.block_bytes = Some(2048)).expect("good options");
         for (slot, offset) in
             [(0, 0), (0, 2048), (7, STRIPE_BYTES - 2048), (geometry.stripes - 1, 4096)]
         {
@@ -185,15 +170,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_the_reason() {
-        type Adapt = fn(&mut Tuning);
+        type Adapt = fn(&mut CossOptions);
         let bad: [(Adapt, &str); 7] = [
             (|t| t.membufs = 1, "membufs"),
-            (|t| t.maxfullbufs = 0, "maxfullbufs"),
-            (|t| t.maxfullbufs = t.membufs, "maxfullbufs"),
+            (|t| t.maxfullbufs = Some(0), "maxfullbufs"),
+            (|t| t.maxfullbufs = Some(t.membufs), "maxfullbufs"),
             (|t| t.overwrite_percent = 101, "overwrite-percent"),
             (|t| t.threads = 0, "threads"),
-            (|t| t.block_bytes = 1000, "block-size"),
-            (|t| t.block_bytes = 16_384, "block-size"),
+            (|t| t.block_bytes = Some(1000), "block-size"),
+            (|t| t.block_bytes = Some(16_384), "block-size"),
         ];
         for (adapt, word) in bad {
             let message = geometry(64 << 20, adapt).expect_err("refused");

@@ -41,7 +41,10 @@ use self::purges::Purges;
 use self::rebuild::{Job, JobKind};
 use self::stripes::Log;
 use self::writer::CossWriter;
-use crate::{DirOptions, OpenError};
+use crate::{CossOptions, OpenError};
+
+/// What `cache_dir` says about one directory of this scheme.
+pub(crate) type DirOptions = crate::DirOptions<CossOptions>;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "coss";

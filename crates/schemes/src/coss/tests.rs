@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use super::Coss;
 use super::format::{PURGES_OFFSET, TRAILER_BYTES};
 use super::geometry::new_purge_bytes;
-use crate::DirOptions;
 use crate::battery::{Seen, body, key, put, record, run, see, wait_for_rebuild};
+use crate::coss::DirOptions;
 
 const MIB: u64 = 1 << 20;
 
@@ -34,7 +34,7 @@ impl Store {
     fn new(mib: u64, adapt: impl FnOnce(&mut DirOptions)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut options = DirOptions::new(dir.path().join("stripes"), mib * MIB);
-        options.tuning.overwrite_percent = 0;
+        options.own.overwrite_percent = 0;
         adapt(&mut options);
         let mut store = Self { coss: None, options, _dir: dir };
         store.open();
@@ -148,7 +148,7 @@ fn next(state: &mut u64) -> u64 {
 #[test]
 fn many_laps_agree_with_a_model() {
     for percent in [0, 50, 100] {
-        let mut store = Store::new(5, |options| options.tuning.overwrite_percent = percent);
+        let mut store = Store::new(5, |options| options.own.overwrite_percent = percent);
         let mut model: HashMap<u64, Vec<(u8, u64)>> = HashMap::new();
         let (mut state, mut hits) = (u64::from(percent) + 7, 0);
         for step in 0..2500_u64 {
@@ -194,7 +194,7 @@ fn many_laps_agree_with_a_model() {
 #[test]
 fn hits_in_the_oldest_part_are_relocated_and_others_are_overwritten() {
     for (percent, stays) in [(0, false), (50, true), (100, true)] {
-        let store = Store::new(9, |options| options.tuning.overwrite_percent = percent);
+        let store = Store::new(9, |options| options.own.overwrite_percent = percent);
         assert_eq!(store.coss().dir.geometry.stripes, 8);
         store.put("http://hot/", 1, 20_000);
         store.put("http://cold/", 1, 20_000);
@@ -348,7 +348,7 @@ fn a_stripe_that_cannot_be_written_is_lost_and_nothing_else() {
 #[test]
 fn beyond_maxfullbufs_objects_are_refused_and_counted() {
     let store =
-        Store::new(16, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (3, 2));
+        Store::new(16, |options| (options.own.membufs, options.own.maxfullbufs) = (3, Some(2)));
     store.put("http://first/", 1, 10);
     let coss = store.coss();
     wait_until("victims are known", || coss.dir.log.lock().victims.len() == 2);
@@ -435,7 +435,7 @@ fn what_is_dropped_while_it_waits_leaves_nothing() {
 #[test]
 fn what_happens_during_a_read_is_seen_after_it() {
     let store =
-        Store::new(8, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (2, 1));
+        Store::new(8, |options| (options.own.membufs, options.own.maxfullbufs) = (2, Some(1)));
     (0..6).for_each(|i| store.put(&url(i), 1, 20_000));
     store.fill_up_to(3);
     let coss = store.coss();
@@ -483,7 +483,7 @@ fn what_readers_and_writers_hold_is_bounded() {
 
 #[test]
 fn max_stripe_waste_refuses_objects_until_the_stripe_is_nearly_full() {
-    let store = Store::new(8, |options| options.tuning.max_stripe_waste = Some(32 * 1024));
+    let store = Store::new(8, |options| options.own.max_stripe_waste_bytes = Some(32 * 1024));
     store.put("http://first/", 1, 300_000);
     let refused = put(store.coss(), "http://large/", 1, 900_000);
     assert!(matches!(refused, Err(SchemeError::Busy("max-stripe-waste"))), "{refused:?}");
@@ -498,11 +498,11 @@ fn max_stripe_waste_refuses_objects_until_the_stripe_is_nearly_full() {
 
 #[test]
 fn a_larger_block_size_keeps_what_lies_at_its_blocks() {
-    let mut store = Store::new(8, |options| options.tuning.block_bytes = 512);
+    let mut store = Store::new(8, |options| options.own.block_bytes = Some(512));
     (0..60).for_each(|i| store.put(&url(i), 1, 600));
     store.restart_and(|_| ());
     assert_eq!(store.coss().stats().objects, 60);
-    store.options.tuning.block_bytes = 4096;
+    store.options.own.block_bytes = Some(4096);
     store.restart_and(|_| ());
     let objects = store.coss().stats().objects;
     assert!((1..60).contains(&objects), "{objects}");

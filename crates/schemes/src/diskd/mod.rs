@@ -29,34 +29,30 @@ pub use self::helper::{HELPER_COMMAND, HelperError, serve_as_helper};
 use self::keeper::{Keeper, Pace};
 use self::service::Service;
 use crate::tree::{Tree, TreeScheme};
-use crate::{DirOptions, OpenError};
+use crate::{DirOptions, DiskdOptions, OpenError};
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "diskd";
-
-/// Largest Q1 and Q2: with more, more slots would be needed than there are numbers for.
-const Q_MAX: u32 = 3000;
 
 /// A helper that answers nothing for this long is ended.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Opens a directory. No process or thread is started, but the resources that they will need are
 /// tried.
-pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
-    let range = 1..=Q_MAX;
-    if !range.contains(&options.tuning.q1) || !range.contains(&options.tuning.q2) {
-        return Err(OpenError::BadOption {
-            path: options.path.clone(),
-            reason: "Q1 and Q2 must be 1 to 3000",
-        });
-    }
-    TreeScheme::open_with(NAME, options, |tree| {
+pub(crate) fn open(options: &DirOptions<DiskdOptions>) -> Result<TreeScheme, OpenError> {
+    options.own.check().map_err(|error| options.bad(error))?;
+    let of_tree = options.map(|own| own.levels);
+    TreeScheme::open_with(NAME, &of_tree, |tree| {
         Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
 }
 
 /// The directory is locked: traces of an earlier helper are left over.
-fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, OpenError> {
+fn service(
+    options: &DirOptions<DiskdOptions>,
+    tree: &Tree,
+    pace: Pace,
+) -> Result<Service, OpenError> {
     let failed =
         |operation, source| OpenError::Io { operation, path: options.path.clone(), source };
     let root = tree.root().as_fd().try_clone_to_owned().map_err(|e| failed("open", e))?;
@@ -66,12 +62,12 @@ fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, Ope
         }
         other => other.map_err(|e| failed("clear what an earlier diskd helper left of", e))?,
     }
-    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2, stall: STALL_LIMIT };
+    let limits = Limits { q1: options.own.q1, q2: options.own.q2, stall: STALL_LIMIT };
     let tried = keeper::create_link(&root, limits.q2);
     record::remove(&root);
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);
     let (l1, l2) = tree.levels();
-    let program = options.tuning.diskd_program.clone();
+    let program = options.own.program.clone();
     let exchange = Arc::new(Exchange::new(&options.path, limits));
     Ok(Service::new(Keeper { exchange, path: options.path.clone(), root, l1, l2, program, pace }))
 }

@@ -10,8 +10,6 @@ use humboldt_store::scheme::{
     Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
-use crate::DirOptions;
-
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "null";
 
@@ -21,8 +19,8 @@ pub(crate) struct Null {
 }
 
 impl Null {
-    pub(crate) fn new(options: &DirOptions) -> Self {
-        Self { path: options.path.clone() }
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
     }
 }
 
@@ -86,7 +84,7 @@ mod tests {
 
     #[test]
     fn admits_and_holds_nothing_and_touches_no_path() {
-        let null = Null::new(&DirOptions::new("/no/such/place", 1 << 30));
+        let null = Null::new(Path::new("/no/such/place"));
         assert!(!null.admits(Some(1)) && !null.admits(None));
         assert!(!null.contains(&Key(1)));
         assert_eq!(null.stats().objects, 0);

@@ -215,7 +215,7 @@ mod tests {
         let path = dir.path().join("checkpoint");
         let options = crate::block::OpenBlock {
             path: &path,
-            io: crate::IoChoice::Threads,
+            io: crate::Io::Threads,
             direct: false,
             lasting: false,
             threads: 1,

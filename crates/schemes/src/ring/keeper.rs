@@ -185,7 +185,7 @@ impl Store {
     fn look_at_memory(&self) {
         let Some(available_bytes) = memory::available_bytes() else { return };
         self.log.fit_into(memory::room_for_buffers(available_bytes));
-        if self.options.tuning.page_cache != PageCache::Auto {
+        if self.options.own.page_cache != PageCache::Auto {
             return;
         }
         let used_bytes = u64::from(self.segments.used()) * self.geometry.segment_bytes;

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::segments::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, segment_bytes_for};
 use super::store::{Files, Geometry};
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::{DirOptions, OpenError, PageCache};
+use crate::ring::DirOptions;
+use crate::{OpenError, PageCache};
 
 /// Name of the file that names the owner of the directory.
 const LOCK_FILE: &str = "humboldt.lock";
@@ -51,9 +52,9 @@ fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> 
 /// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
 pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let path = &options.path;
-    let bad = |reason| OpenError::BadOption { path: path.clone(), reason };
+    options.own.check().map_err(|error| options.bad(error))?;
     if options.capacity_bytes > CAPACITY_BYTES_MAX {
-        return Err(bad("a ring has at most 8 TiB: give it several directories"));
+        return Err(options.bad("a ring has at most 8 TiB: give it several directories"));
     }
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o750).create(path).map_err(|e| failed("create", path, e))?;
@@ -71,7 +72,7 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let (store_id, segment_bytes) = read_or_write_claim(&lock_file, options)?;
     let segments = u32::try_from(options.capacity_bytes / segment_bytes).unwrap_or(u32::MAX);
     if segments < SEGMENTS_MIN {
-        return Err(bad("too small for a ring: give it at least 2 MB"));
+        return Err(options.bad("too small for a ring: give it at least 2 MB"));
     }
     let files = open_files(options)?;
     let segments = make_room(&*files.data, path, Geometry { segment_bytes, segments })?;
@@ -139,19 +140,17 @@ fn read_or_write_claim(
 fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     let open = |name: &str, direct: bool, lasting: bool, threads: u32| {
         let path = options.path.join(name);
-        let io = options.tuning.io;
+        let io = options.own.io;
         let options =
             OpenBlock { path: &path, io, direct, lasting, threads, create: true, read_only: false };
         block::open(&options).map_err(|error| failed("open", &path, error))
     };
     let checkpoint = |name: &str| open(name, false, false, SMALL_FILE_THREADS);
     let removals = |name: &str| open(name, false, true, SMALL_FILE_THREADS);
-    let page_cache = options.tuning.page_cache;
-    let data = open(DATA_FILE, page_cache != PageCache::On, false, options.tuning.threads)?;
+    let page_cache = options.own.page_cache;
+    let data = open(DATA_FILE, page_cache != PageCache::On, false, options.own.threads)?;
     let cached = match page_cache {
-        PageCache::Auto | PageCache::Reads => {
-            open(DATA_FILE, false, false, options.tuning.threads)?
-        }
+        PageCache::Auto | PageCache::Reads => open(DATA_FILE, false, false, options.own.threads)?,
         PageCache::Off | PageCache::On => Arc::clone(&data),
     };
     Ok(Files {

@@ -38,7 +38,10 @@ use humboldt_store::{About, Borrowed, Key};
 pub use self::memory::promise_memory;
 use self::store::Store;
 use self::writer::RingWriter;
-use crate::{DirOptions, OpenError};
+use crate::{OpenError, RingOptions};
+
+/// What `cache_dir` says about one directory of this scheme.
+pub(crate) type DirOptions = crate::DirOptions<RingOptions>;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "ring";

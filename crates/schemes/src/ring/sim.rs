@@ -31,9 +31,9 @@ use super::reader;
 use super::recover;
 use super::store::{Files, Geometry, Store};
 use super::writer::{self, RingWriter};
-use crate::DirOptions;
 use crate::battery::{body, key, record};
 use crate::block::{BlockFile, ReadFuture, WriteDone, WriteFuture};
+use crate::ring::DirOptions;
 
 const SEGMENT_BYTES: u64 = 256 * 1024;
 const SEGMENTS: u32 = 24;

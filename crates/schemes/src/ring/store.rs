@@ -20,11 +20,11 @@ use super::log::{Appended, Full, Job, Log};
 use super::purges::{Purges, Removal, Turn, Unlogged};
 use super::recover;
 use super::segments::{SegmentSet, Segments};
-use crate::DirOptions;
 use crate::PageCache;
 use crate::block::BlockFile;
 use crate::block::Luck;
 use crate::health::{DISK_FULL, Health, is_disk_full};
+use crate::ring::DirOptions;
 
 /// Longest body that is kept in one record.
 const INLINE_BYTES_MAX: u64 = 1024 * 1024;
@@ -158,7 +158,7 @@ impl Store {
             purges: Arc::new(Purges::new(store_id, files.purges, number, Arc::clone(&doubts))?),
             data: files.data,
             cached: files.cached,
-            fits_page_cache: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
+            fits_page_cache: AtomicBool::new(options.own.page_cache != PageCache::Off),
             luck: Luck::default(),
             is_written_back: AtomicBool::new(true),
             checkpoints: files.checkpoints,
@@ -195,7 +195,7 @@ impl Store {
 
     /// Objects for which the index is made.
     pub(crate) fn objects_expected(&self) -> u64 {
-        self.geometry.bytes() / self.options.tuning.object_bytes_avg.max(UNIT_BYTES)
+        self.geometry.bytes() / self.options.object_bytes_avg.max(UNIT_BYTES)
     }
 
     /// Most objects that there can be.

@@ -15,6 +15,7 @@ use humboldt_sys::append_buffer::AppendBuffer;
 
 use super::format::{Corrupt, Geometry};
 use super::pace::{Pace, Rate, Started};
+use crate::RockOptions;
 use crate::block::{BlockFile, ReadFuture};
 use crate::health::{DISK_FULL, Health, is_disk_full};
 
@@ -94,7 +95,7 @@ impl Device {
         file: Arc<dyn BlockFile>,
         geometry: Geometry,
         name: String,
-        tuning: &crate::Tuning,
+        own: &RockOptions,
     ) -> Self {
         Self {
             file,
@@ -102,8 +103,8 @@ impl Device {
             name,
             counts: IoCounts::default(),
             pace: Pace::default(),
-            rate: tuning.max_swap_rate.map(Rate::new),
-            timeout: tuning.swap_timeout,
+            rate: own.max_swap_rate.map(Rate::new),
+            timeout: own.swap_timeout,
             began: Instant::now(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
@@ -289,15 +290,15 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Io;
     use crate::health::ERRORS_TO_DOWN;
-    use crate::{IoChoice, Tuning};
 
-    fn device(tuning: &Tuning) -> (tempfile::TempDir, Arc<Device>) {
+    fn device(own: &RockOptions) -> (tempfile::TempDir, Arc<Device>) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         let options = crate::block::OpenBlock {
             path: &path,
-            io: IoChoice::Threads,
+            io: Io::Threads,
             direct: false,
             lasting: false,
             threads: 1,
@@ -306,13 +307,14 @@ mod tests {
         };
         let file = crate::block::open(&options).expect("opened");
         let geometry = Geometry { store_id: 1, slot_bytes: 4096 };
-        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), tuning)))
+        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), own)))
     }
 
     #[test]
     fn what_would_wait_longer_than_the_timeout_is_not_begun() {
-        let tuning = Tuning { swap_timeout: Some(Duration::from_millis(20)), ..Tuning::default() };
-        let (_dir, device) = device(&tuning);
+        let swap_timeout = Some(Duration::from_millis(20));
+        let own = RockOptions { swap_timeout, ..RockOptions::default() };
+        let (_dir, device) = device(&own);
         // An operation took 8 ms by the clock of the measurement.
         device.pace.finish(device.pace.start(0), 8_000_000);
         let mut held = Vec::new();
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(device.load(), 2000 / 64);
         held.clear();
         assert!(device.check_timeout().is_ok(), "an idle disk is tried again, however slow it was");
-        let (_dir, patient) = self::device(&Tuning::default());
+        let (_dir, patient) = self::device(&RockOptions::default());
         patient.pace.finish(patient.pace.start(0), u64::MAX);
         patient.pace.start(0);
         assert!(patient.check_timeout().is_ok());
@@ -335,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_closed_device_gives_no_passes_and_waits_for_those_it_gave() {
-        let (_dir, device) = device(&Tuning::default());
+        let (_dir, device) = device(&RockOptions::default());
         let pass = device.pass().expect("a pass");
         let other = Arc::clone(&device);
         let closing = std::thread::spawn(move || other.close(Duration::from_secs(5)));
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn errors_in_a_row_take_the_directory_down_but_full_queues_and_disks_do_not() {
-        let (_dir, device) = device(&Tuning::default());
+        let (_dir, device) = device(&RockOptions::default());
         let fails = |kind: io::ErrorKind| device.judge("read", Err::<(), _>(kind.into()));
         for _ in 0..50 {
             assert!(matches!(fails(io::ErrorKind::WouldBlock), Err(SchemeError::Busy(_))));

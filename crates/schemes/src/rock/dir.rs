@@ -26,8 +26,8 @@ use super::held::Hold;
 use super::rebuild::Rebuild;
 use super::slots::{Run, Slots, Tag, Taken};
 use super::snapshot;
-use crate::DirOptions;
 use crate::health::DISK_FULL;
+use crate::rock::DirOptions;
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;

@@ -9,7 +9,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::snapshot;
-use crate::{DirOptions, OpenError};
+use crate::OpenError;
+use crate::rock::DirOptions;
 
 /// Name of the file that names the owner of the directory.
 pub(crate) const LOCK_FILE: &str = "humboldt.lock";
@@ -52,21 +53,8 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
 }
 
 fn check(options: &DirOptions) -> Result<(), OpenError> {
-    let bad = |reason| Err(OpenError::BadOption { path: options.path.clone(), reason });
-    let tuning = &options.tuning;
-    if !(4096..=1 << 20).contains(&tuning.slot_bytes) || !tuning.slot_bytes.is_multiple_of(512) {
-        return bad("slot-size must be a multiple of 512 from 4096 to 1048576");
-    }
-    if tuning.max_swap_rate == Some(0) {
-        return bad("max-swap-rate must be at least 1; leave it out for no limit");
-    }
-    if !(1..=256).contains(&tuning.threads) {
-        return bad("threads must be 1 to 256");
-    }
-    if options.swap_low_pct > options.swap_high_pct || options.swap_high_pct > 100 {
-        return bad("cache_swap_low must not be above cache_swap_high, nor that above 100");
-    }
-    Ok(())
+    options.own.check().map_err(|error| options.bad(error))?;
+    options.check_water_marks()
 }
 
 /// The error of a start.
@@ -138,7 +126,7 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<OwnedFd, OpenError
         other => other.map_err(|e| failed("lock", path, e))?,
     }
     let found = read_claim(root).map_err(|e| failed("read the lock file of", path, e))?;
-    let wanted = claim_text(options.tuning.slot_bytes);
+    let wanted = claim_text(options.own.slot_bytes);
     if found.is_empty() {
         let written = rustix::io::pwrite(&lock, wanted.as_bytes(), 0)
             .map_err(|e| failed("write the lock file of", path, e))?;
@@ -174,7 +162,7 @@ mod tests {
         assert!(matches!(claim(&options), Err(OpenError::Locked { .. })));
         drop(first);
         let mut other = options.clone();
-        other.tuning.slot_bytes = 8192;
+        other.own.slot_bytes = 8192;
         let message = claim(&other).err().expect("refused").to_string();
         assert!(
             message.contains("slot-size 16384") && message.contains("slot-size 8192"),
@@ -203,11 +191,11 @@ mod tests {
             adapt(&mut options);
             matches!(claim(&options), Err(OpenError::BadOption { .. }))
         };
-        assert!(refused(|options| options.tuning.slot_bytes = 2048));
-        assert!(refused(|options| options.tuning.slot_bytes = 5000));
-        assert!(refused(|options| options.tuning.slot_bytes = 2 << 20));
-        assert!(refused(|options| options.tuning.max_swap_rate = Some(0)));
-        assert!(refused(|options| options.tuning.threads = 0));
+        assert!(refused(|options| options.own.slot_bytes = 2048));
+        assert!(refused(|options| options.own.slot_bytes = 5000));
+        assert!(refused(|options| options.own.slot_bytes = 2 << 20));
+        assert!(refused(|options| options.own.max_swap_rate = Some(0)));
+        assert!(refused(|options| options.own.threads = 0));
         assert!(refused(|options| options.swap_low_pct = 96));
     }
 }

@@ -43,7 +43,10 @@ use self::rebuild::{Job, Rebuild};
 use self::slots::{Run, Slots};
 use self::writer::{RockWriter, WHOLE_AT_END_BYTES_MAX};
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::{DirOptions, OpenError};
+use crate::{OpenError, RockOptions};
+
+/// What `cache_dir` says about one directory of this scheme.
+pub(crate) type DirOptions = crate::DirOptions<RockOptions>;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "rock";
@@ -59,13 +62,12 @@ pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
 }
 
 fn open_block<'a>(options: &DirOptions, path: &'a Path) -> OpenBlock<'a> {
-    let tuning = &options.tuning;
     OpenBlock {
         path,
-        io: tuning.io,
+        io: options.own.io,
         direct: false,
         lasting: false,
-        threads: tuning.threads,
+        threads: options.own.threads,
         create: true,
         read_only: false,
     }
@@ -84,14 +86,14 @@ impl Rock {
         let file =
             block::open(&open_block(options, &path)).map_err(|e| failed("open", &path, e))?;
         let found = read_header(&*file).map_err(|e| failed("read", &path, e))?;
-        let slot_bytes = options.tuning.slot_bytes as usize;
+        let slot_bytes = options.own.slot_bytes as usize;
         let sized = Geometry { store_id: 0, slot_bytes };
         let slots = sized.slots_in(options.capacity_bytes);
-        let header = header_for_start(found, options.tuning.slot_bytes, slots);
+        let header = header_for_start(found, options.own.slot_bytes, slots);
         let geometry = Geometry { store_id: header.store_id, ..sized };
         let is_new = found.is_none_or(|found| found.store_id != header.store_id);
         fit(&*file, geometry, slots, is_new).map_err(|e| failed("shorten", &path, e))?;
-        let device = Device::new(file, geometry, path.display().to_string(), &options.tuning);
+        let device = Device::new(file, geometry, path.display().to_string(), &options.own);
         write_header_copies(&device, &header)
             .map_err(|error| failed("write", &path, error_of(error)))?;
         let (rebuild, slots) = match found.filter(|_| !is_new) {

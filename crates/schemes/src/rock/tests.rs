@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use humboldt_store::scheme::Scheme;
 use tempfile::TempDir;
 
+use super::Rock;
 use super::layout::SLOT_FILE;
-use super::{NAME, Rock};
-use crate::DirOptions;
+use crate::SchemeOptions;
 use crate::battery::{Seen, key, put, run, see, wait_for_rebuild};
+use crate::rock::DirOptions;
 
 /// Bytes of a slot, and of the header of the file.
 const SLOT: usize = 16 * 1024;
@@ -47,7 +48,7 @@ impl Place {
     }
 
     fn open_only(&self) -> Arc<dyn Scheme> {
-        crate::open(NAME, &self.options).unwrap_or_else(|e| panic!("open: {e}"))
+        crate::open(&self.options.map(SchemeOptions::Rock)).unwrap_or_else(|e| panic!("open: {e}"))
     }
 
     fn bare(&self) -> Rock {

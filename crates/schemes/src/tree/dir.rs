@@ -32,9 +32,9 @@ use super::numbers::Numbers;
 use super::rebuild::Rebuild;
 use super::space::Space;
 use super::waiters::Waiters;
-use crate::DirOptions;
 use crate::health::{self, Health};
 use crate::lock::Lock;
+use crate::tree::DirOptions;
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;

@@ -12,8 +12,9 @@ use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 use super::testing::{Dice, Faults, Scripted, Task, finish};
 use super::tests::{contents, object_files, options};
 use super::{TreeScheme, dir};
-use crate::DirOptions;
+use crate::SchemeOptions;
 use crate::battery::{Seen, body, key, open, record, see};
+use crate::tree::DirOptions;
 
 const KEYS: usize = 6;
 /// Versions of bodies and their heads. An update gives a body a head beyond them.
@@ -252,7 +253,7 @@ fn check_after_a_crash(world: World) {
         if is_log_lost {
             fs::remove_file(path.join("swap.state")).expect("removed");
         }
-        let scheme = open("ufs", &small(&path));
+        let scheme = open(&small(&path).map(SchemeOptions::Ufs));
         for (i, known) in known.iter().enumerate() {
             let seen = match crate::battery::run(scheme.open(&key(&url(i)))) {
                 Ok(Some(open)) => Some(open.record.url),
@@ -347,7 +348,7 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
         let objects = contents(&world.scheme.dir.index).len();
         assert_eq!(object_files(path.path()).len(), objects, "no file but those of objects");
         drop(world);
-        let scheme = open("ufs", &small(path.path()));
+        let scheme = open(&small(path.path()).map(SchemeOptions::Ufs));
         assert_eq!(scheme.stats().objects, objects as u64);
         assert_eq!(see(&*scheme, "http://late/"), Seen::Nothing);
     }

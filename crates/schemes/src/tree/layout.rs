@@ -10,8 +10,9 @@ use rustix::io::Errno;
 
 use super::files::{self, DIR_MODE, FILE_MODE, Tree};
 use super::log;
+use crate::OpenError;
 use crate::lock::Lock;
-use crate::{DirOptions, LEVEL_DIRS_MAX, OpenError};
+use crate::tree::DirOptions;
 
 /// Name of the file that names the owner of the directory.
 pub(crate) const LOCK_FILE: &str = "humboldt.lock";
@@ -39,21 +40,14 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
     refuse_foreign(&root, path)?;
     let (lock, is_new) = claim_lock(&root, options)?;
-    let tree = Tree::new(root, options.l1, options.l2);
+    let tree = Tree::new(root, options.own.l1, options.own.l2);
     make_tree(&tree, path)?;
     Ok(Claimed { tree, lock, is_new })
 }
 
 fn check(options: &DirOptions) -> Result<(), OpenError> {
-    let bad = |reason| Err(OpenError::BadOption { path: options.path.clone(), reason });
-    let levels = 1..=LEVEL_DIRS_MAX;
-    if !levels.contains(&options.l1) || !levels.contains(&options.l2) {
-        return bad("L1 and L2 must be 1 to 256");
-    }
-    if options.swap_low_pct > options.swap_high_pct || options.swap_high_pct > 100 {
-        return bad("cache_swap_low must not be above cache_swap_high, nor that above 100");
-    }
-    Ok(())
+    options.own.check().map_err(|error| options.bad(error))?;
+    options.check_water_marks()
 }
 
 fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> OpenError {
@@ -123,7 +117,7 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), Open
     })?;
     let found =
         read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
-    let wanted = claim_text(options.l1, options.l2);
+    let wanted = claim_text(options.own.l1, options.own.l2);
     if found.is_empty() {
         log::remove_leftovers(root).map_err(|e| failed("remove an old log of", path, e))?;
         files::write_all_at(lock.file(), wanted.as_bytes(), 0)
@@ -164,10 +158,11 @@ fn make_tree(tree: &Tree, path: &Path) -> Result<(), OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Levels;
     use std::fs;
 
     fn options(path: &Path) -> DirOptions {
-        DirOptions { l1: 2, l2: 3, ..DirOptions::new(path, 1 << 20) }
+        DirOptions { own: Levels { l1: 2, l2: 3 }, ..DirOptions::new(path, 1 << 20) }
     }
 
     #[test]
@@ -232,11 +227,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join("lost+found")).expect("a directory");
         drop(claim(&options(dir.path())));
-        let other = DirOptions { l2: 4, ..options(dir.path()) };
+        let other = DirOptions { own: Levels { l1: 2, l2: 4 }, ..options(dir.path()) };
         let message = claim(&other).err().expect("refused").to_string();
         assert!(message.contains("l2 3") && message.contains("l2 4"), "{message}");
-        for bad in [DirOptions { l1: 0, ..other.clone() }, DirOptions { swap_low_pct: 96, ..other }]
-        {
+        for bad in [
+            DirOptions { own: Levels { l1: 0, l2: 4 }, ..other.clone() },
+            DirOptions { swap_low_pct: 96, ..other },
+        ] {
             assert!(matches!(claim(&bad), Err(OpenError::BadOption { .. })));
         }
         let below_a_file = options(&dir.path().join(LOCK_FILE).join("x"));

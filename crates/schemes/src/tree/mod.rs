@@ -56,7 +56,10 @@ pub(crate) use self::operation::{Completer, Counted, Operation};
 pub(crate) use self::pool::Pool;
 use self::rebuild::{Job, ReadLog, Rebuild};
 use self::writer::TreeWriter;
-use crate::{DirOptions, OpenError};
+use crate::{Levels, OpenError};
+
+/// What `cache_dir` says about one directory of these schemes.
+pub(crate) type DirOptions = crate::DirOptions<Levels>;
 
 /// Creates the directory and its tree.
 pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {

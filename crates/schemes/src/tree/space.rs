@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::DirOptions;
+use crate::tree::DirOptions;
 
 /// After the disk was full, the directory gets back 1/1024 of its size with each call of
 /// `maintain`.

@@ -15,19 +15,19 @@ use tempfile::TempDir;
 use super::log::{self, LogRecord, SwapLog};
 use super::rebuild::{self, Rebuild};
 use super::{Blocking, Dir, ReadLog, layout};
-use crate::DirOptions;
 use crate::battery::{Seen, key, put, record, run, see, wait_for_rebuild};
-use crate::ufs::NAME;
+use crate::tree::DirOptions;
+use crate::{Levels, SchemeOptions};
 
 const LEN: u64 = 5000;
 const OBJECTS: u64 = 50;
 
 pub(super) fn options(path: &Path) -> DirOptions {
-    DirOptions { l1: 2, l2: 4, ..DirOptions::new(path, 64 << 20) }
+    DirOptions { own: Levels { l1: 2, l2: 4 }, ..DirOptions::new(path, 64 << 20) }
 }
 
 fn open(path: &Path) -> Arc<dyn Scheme> {
-    crate::open(NAME, &options(path)).unwrap_or_else(|e| panic!("open: {e}"))
+    crate::open(&options(path).map(SchemeOptions::Ufs)).unwrap_or_else(|e| panic!("open: {e}"))
 }
 
 fn url(i: u64) -> String {
@@ -220,8 +220,10 @@ fn a_failing_disk_takes_the_directory_down() {
 #[test]
 fn open_files_are_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
-    let ufs =
-        crate::open(NAME, &DirOptions { max_open_files: 1, ..options(dir.path()) }).expect("open");
+    let ufs = crate::open(
+        &DirOptions { max_open_files: 1, ..options(dir.path()) }.map(SchemeOptions::Ufs),
+    )
+    .expect("open");
     put(&*ufs, &url(0), 1, 1 << 20).expect("stored");
     put(&*ufs, &url(1), 1, LEN).expect("stored");
     let key = key(&url(0));

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::tree::{Blocking, TreeScheme};
-use crate::{DirOptions, OpenError};
+use crate::OpenError;
+use crate::tree::{Blocking, DirOptions, TreeScheme};
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "ufs";

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cache::{CacheSettings, InTransit, MemoryMode};
-use crate::dirs::{DirConfig, DirSelect, Purged};
+use crate::cache::{CacheSettings, DirSelect, InTransit, MemoryMode};
+use crate::dirs::{DirConfig, Purged};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::{Keep, ReaderKind};
 use crate::in_flight::Begin;

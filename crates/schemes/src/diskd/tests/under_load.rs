@@ -6,15 +6,15 @@ use super::*;
 use crate::battery::{body, key, record, wait_for_rebuild};
 use crate::diskd::engine::Remote;
 use crate::tree::TreeScheme;
-use crate::{DirOptions, diskd};
+use crate::{DirOptions, DiskdOptions, Levels, diskd};
 use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 
 const SIZES: [u64; 4] = [700, 13_000, 70_000, 200_000];
 
 /// An open directory, and the exchange behind it.
-fn open(options: &DirOptions) -> (TreeScheme, Arc<Exchange>) {
+fn open(options: &DirOptions<DiskdOptions>) -> (TreeScheme, Arc<Exchange>) {
     let mut exchange = None;
-    let scheme = TreeScheme::open_with(diskd::NAME, options, |tree| {
+    let scheme = TreeScheme::open_with(diskd::NAME, &options.map(|own| own.levels), |tree| {
         let service = diskd::service(options, &tree, PACE)?;
         exchange = Some(Arc::clone(&service.exchange));
         Ok(Arc::new(Remote::new(service)))
@@ -79,7 +79,8 @@ fn load(scheme: &dyn Scheme, seed: u64, is_over: &AtomicBool, hits: &AtomicU64) 
 /// enough. Afterwards everything must be as it should be, also after a restart.
 fn disturbed(mut disturb: impl FnMut(&Exchange) -> bool) {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), 4 << 20) };
+    let own = DiskdOptions { levels: Levels { l1: 2, l2: 4 }, ..DiskdOptions::default() };
+    let options = DirOptions::of(own, dir.path(), 4 << 20);
     let (scheme, exchange) = open(&options);
     let (is_over, hits) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|threads| {

@@ -168,7 +168,7 @@ fn files(dir: &tempfile::TempDir, lengths: [u64; 2]) -> [Arc<dyn BlockFile>; 2] 
         let path = dir.path().join(at.to_string());
         let file = crate::block::open(&crate::block::OpenBlock {
             path: &path,
-            io: crate::IoChoice::Threads,
+            io: crate::Io::Threads,
             direct: false,
             lasting: true,
             threads: 1,

@@ -86,7 +86,7 @@ fn a_chain_in_pieces_is_whole_after_every_kind_of_start() {
 fn every_slot_size_works() {
     for slot_bytes in [4096, 4608, 5120, 65_536, 1 << 20] {
         let mut place = Place::new(64 << 20);
-        place.options.tuning.slot_bytes = slot_bytes;
+        place.options.own.slot_bytes = slot_bytes;
         let mut rock = place.open();
         let sizes = [0, 1, 3500, 4000, 5000, 70_000, 1_100_000, 3_000_000];
         sizes.iter().for_each(|len| store(&*rock, &format!("http://s/{len}"), 1, *len));
@@ -113,7 +113,7 @@ fn every_slot_size_works() {
 #[test]
 fn a_record_longer_than_a_slot() {
     let mut place = Place::new(16 << 20);
-    place.options.tuning.slot_bytes = 4096;
+    place.options.own.slot_bytes = 4096;
     let url = format!("http://long/{}", "x".repeat(20_000));
     let mut rock = place.open();
     for len in [0, 10, 5000, 2_000_000] {
@@ -331,7 +331,7 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
 #[test]
 fn no_more_writes_than_the_rate_allows() {
     let mut place = Place::new(64 << 20);
-    place.options.tuning.max_swap_rate = Some(50);
+    place.options.own.max_swap_rate = Some(50);
     let rock = place.open();
     let outcomes = run(async {
         let mut commits = Vec::new();

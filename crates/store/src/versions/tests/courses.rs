@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use humboldt_freshness::Times;
 
-use crate::cache::{Cache, CacheSettings, InTransit, MemoryMode};
-use crate::dirs::{Dir, DirConfig, DirSelect};
+use crate::cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode};
+use crate::dirs::{Dir, DirConfig};
 use crate::disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 use crate::events::NoEvents;
 use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};

@@ -8,8 +8,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use parking_lot::Mutex;
 
-use crate::cache::{Cache, CacheSettings, InTransit, MemoryMode};
-use crate::dirs::{Dir, DirConfig, DirSelect};
+use crate::cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode};
+use crate::dirs::{Dir, DirConfig};
 use crate::disk::{DiskEntry, Lookup};
 use crate::events::NoEvents;
 use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};
