@@ -1,4 +1,4 @@
-//! A light reader of Rust source: comments and literals masked, then words, items and functions.
+//! A light reader of Rust source: comments and literals masked, then words and items.
 //!
 //! It sees into macro bodies, which a syntax tree does not, and it needs no parser.
 
@@ -152,50 +152,6 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-/// A function and how long its body is.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Function<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) line: usize,
-    /// Lines between its braces, without blank lines and comments, as clippy counts.
-    pub(crate) body_lines: usize,
-}
-
-/// Every function with a body, also those inside macros and tests.
-pub(crate) fn functions(masked: &str) -> Vec<Function<'_>> {
-    let tokens = tokens(masked);
-    let mut found = Vec::new();
-    for pair in
-        tokens.windows(2).filter(|pair| pair[0].text == "fn" && is_word(pair[1].text.as_bytes()[0]))
-    {
-        let Some(open) = body_start(masked.as_bytes(), pair[1].at) else { continue };
-        let end = item_end(masked.as_bytes(), open);
-        let body = masked[open + 1..end].trim_end_matches('}');
-        let lines = body.lines().filter(|line| !line.trim().is_empty()).count();
-        found.push(Function {
-            name: pair[1].text,
-            line: line_of(masked, pair[0].at),
-            body_lines: lines,
-        });
-    }
-    found
-}
-
-/// Position of the body's brace, or `None` for a declaration without one.
-fn body_start(bytes: &[u8], at: usize) -> Option<usize> {
-    let mut depth = 0_i32;
-    for (offset, byte) in bytes[at..].iter().enumerate() {
-        match byte {
-            b'(' | b'[' => depth += 1,
-            b')' | b']' => depth -= 1,
-            b'{' if depth == 0 => return Some(at + offset),
-            b';' if depth == 0 => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,13 +168,6 @@ mod tests {
     #[test]
     fn a_lifetime_is_not_a_character() {
         assert_eq!(mask("fn f<'a>(x: &'a str) { '\\'' }"), "fn f<'a>(x: &'a str) { \"\"\"\" }");
-    }
-
-    #[test]
-    fn function_bodies_are_counted_without_blank_lines_and_comments() {
-        let masked =
-            mask("fn a() {\n    // why\n\n    one();\n    two();\n}\ntrait T { fn b(&self); }\n");
-        assert_eq!(functions(&masked), [Function { name: "a", line: 1, body_lines: 2 }]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Every dependency is declared once, in the root manifest, with the reason beside it.
+//! Every dependency is declared once, in the root manifest, with the reason beside it, and is used.
 
 use super::Finding;
-use crate::workspace::File;
+use crate::source;
+use crate::workspace::{File, Package};
+use std::collections::HashSet;
+use std::path::Path;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     files.iter().flat_map(check_file).collect()
@@ -45,9 +48,28 @@ fn check_file(file: &File) -> Vec<Finding> {
     findings
 }
 
+/// A package that depends on something uses its name somewhere, as `cargo machete` has it.
+pub(super) fn check_use(files: &[File], packages: &[Package]) -> Vec<Finding> {
+    let members = packages.iter().filter(|package| package.is_member);
+    members.flat_map(|package| unused(files, package)).collect()
+}
+
+fn unused(files: &[File], package: &Package) -> Vec<Finding> {
+    let folder = Path::new(&package.manifest).parent().unwrap_or(Path::new(""));
+    let own = files.iter().filter(|file| Path::new(&file.path).starts_with(folder));
+    let masked: Vec<String> = own.map(|file| source::mask(&file.text)).collect();
+    let words: HashSet<&str> =
+        masked.iter().flat_map(|text| source::tokens(text)).map(|token| token.text).collect();
+    let is_unused = |name: &&str| !words.contains(name.replace('-', "_").as_str());
+    let names = package.dependencies.iter().map(|dependency| dependency.name.as_str());
+    let message = |name| format!("`{name}` is used in no source file of the package");
+    names.filter(is_unused).map(|name| Finding::new(&package.manifest, 1, message(name))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::Dependency;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check_file(&File { path: path.into(), text: text.into() })
@@ -64,5 +86,24 @@ mod tests {
             lines("crates/a/Cargo.toml", "[dependencies]\na.workspace = true\nb = \"1\"\n"),
             [3]
         );
+    }
+
+    #[test]
+    fn a_dependency_that_no_source_names_is_found() {
+        let text = "//! With b.\nuse a_one::A;\nfn c() -> &'static str { \"c\" }\n";
+        let files = [("crates/x/src/lib.rs", text), ("crates/xy/src/lib.rs", "use b::B;")];
+        let files = files.map(|(path, text)| File { path: path.into(), text: text.into() });
+        let names = ["a-one", "b"];
+        let package = Package {
+            name: "x".into(),
+            version: "1.0.0".into(),
+            licence: None,
+            manifest: "crates/x/Cargo.toml".into(),
+            is_member: true,
+            dependencies: names.map(|name| Dependency { name: name.into(), is_path: false }).into(),
+        };
+        let found = check_use(&files, &[package]);
+        let message = "`b` is used in no source file of the package";
+        assert_eq!(found, [Finding::new("crates/x/Cargo.toml", 1, message)]);
     }
 }

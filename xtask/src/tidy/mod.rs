@@ -35,7 +35,7 @@ pub(crate) fn run() -> Outcome {
     let texts = workspace::files(&root, &[".rs", ".md", ".toml", ".sh", ".conf", ".html", ".run"])?;
     let packages = workspace::packages(&root)?;
 
-    let rules: [(&str, Vec<Finding>); 11] = [
+    let rules: [(&str, Vec<Finding>); 12] = [
         ("layers", layers::check(&packages)),
         ("lengths", lengths::check(&rust)),
         ("columns", columns::check(&texts)),
@@ -46,6 +46,7 @@ pub(crate) fn run() -> Outcome {
         ("left-over marks", words::check_marks(&texts)),
         ("links in documents", links::check(&root, &texts)),
         ("reasons of dependencies", dependencies::check(&texts)),
+        ("unused dependencies", dependencies::check_use(&rust, &packages)),
         ("licences", licences::check(&root, &packages)?),
     ];
     let mut broken = 0;
