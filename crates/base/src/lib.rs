@@ -1,6 +1,7 @@
-//! Parts that every other crate may use: named limits, the clock, seeded randomness, XXH3, wrapping
-//! of Markdown, and the table of counters. Nothing here does I/O.
+//! Parts that every other crate may use: named limits, the clock, dates, seeded randomness, XXH3,
+//! wrapping of Markdown, and the table of counters. Nothing here does I/O.
 
+pub mod civil;
 pub mod clock;
 pub mod counters;
 pub mod limits;

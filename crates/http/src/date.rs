@@ -1,5 +1,7 @@
 //! HTTP dates (RFC 9110 5.6.7) as unix seconds.
 
+use humboldt_base::civil::{civil_from_days, days_from_civil};
+
 /// Length of the preferred form, in bytes: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const DATE_BYTES: usize = 29;
 
@@ -154,32 +156,6 @@ fn seconds((year, month, day): (i64, i64, i64), second_of_day: i64) -> Option<i6
     (1..=days_of_month)
         .contains(&day)
         .then(|| days_from_civil(year, month, day) * 86_400 + second_of_day)
-}
-
-/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Hinnant's algorithm: years
-/// begin in March, eras are 400 years).
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
-}
-
-/// The inverse of [`days_from_civil`].
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
 }
 
 /// Writes two digits at `at`.

@@ -4,7 +4,6 @@
 //! Bytes in, events out: nothing in this crate touches a socket or a clock. A head owns its bytes
 //! in one reusable buffer; everything else is spans into it.
 
-mod base64;
 pub mod conditional;
 pub mod date;
 pub mod escape;
@@ -21,7 +20,6 @@ mod syntax;
 pub mod uri;
 pub mod websocket;
 
-pub use base64::base64;
 pub use fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
 pub use h1::HopByHop;
 pub use head::{RequestHead, ResponseHead, Target};

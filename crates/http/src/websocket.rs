@@ -1,6 +1,6 @@
 //! The proof in a 101 that its sender speaks WebSocket (RFC 6455 4.2.2).
 
-use crate::base64::base64;
+use data_encoding::BASE64;
 
 /// The text that a server appends to the key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -8,7 +8,7 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The value of `Sec-WebSocket-Accept` that answers this `Sec-WebSocket-Key`.
 #[must_use]
 pub fn accept_of(key: &[u8]) -> String {
-    base64(&sha1(&[key, GUID].concat()))
+    BASE64.encode(&sha1(&[key, GUID].concat()))
 }
 
 /// SHA-1 (FIPS 180-4). It proves only that the server answered on purpose.

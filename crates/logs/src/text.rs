@@ -4,6 +4,7 @@
 //! Everything that comes from a network goes through one of the escapes: a line break or a control
 //! character in a URL must not make a second log record.
 
+use humboldt_base::civil::{civil_from_days, days_from_civil};
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -158,28 +159,16 @@ impl Calendar {
         // Years 0 to 9999: any other is not a time of this program.
         let local = unix_s.saturating_add(offset_s.into()).clamp(-62_167_219_200, 253_402_300_799);
         let (days, secs) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-        // Days since 0000-03-01, in eras of 400 years; a year starts in March, so that leap days
-        // come last.
-        let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-        let year_of_era =
-            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_index = (5 * day_of_year + 2) / 153;
-        let day = (day_of_year - (153 * month_index + 2) / 5 + 1) as u8;
-        let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
-        let leap = i64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
-        let year_day = if month > 2 { day_of_year + 60 + leap } else { day_of_year - 305 };
+        let (year, month, day) = civil_from_days(days);
         Self {
             year,
             month: month as u8,
-            day,
+            day: day as u8,
             hour: (secs / 3600) as u8,
             minute: (secs / 60 % 60) as u8,
             second: (secs % 60) as u8,
             weekday: (days + 4).rem_euclid(7) as u8,
-            year_day: year_day as u16,
+            year_day: (days - days_from_civil(year, 1, 1) + 1) as u16,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers, moments and foreign text as people read them.
 
+use jiff::Timestamp;
+
 /// Stands where there is no number.
 pub(crate) const NOTHING: &str = "–";
 
@@ -107,19 +109,8 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// Unix seconds as `2026-01-31 23:59 UTC`.
 pub(crate) fn date_time(unix_s: u64) -> String {
-    // Days from 0000-03-01, so that the leap day ends a year (after Howard Hinnant's
-    // `civil_from_days`).
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (unix_s / 3600 % 24, unix_s / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+    let time = i64::try_from(unix_s).ok().and_then(|unix_s| Timestamp::from_second(unix_s).ok());
+    time.map_or_else(|| NOTHING.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// Text that others wrote (a server's answer, a URL), fit for one line: no control or direction
@@ -179,6 +170,7 @@ mod tests {
         assert_eq!(date_time(0), "1970-01-01 00:00 UTC");
         assert_eq!(date_time(951_868_799), "2000-02-29 23:59 UTC");
         assert_eq!(date_time(1_767_225_600), "2026-01-01 00:00 UTC");
+        assert_eq!(date_time(u64::MAX), NOTHING);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Text in a scenario: escapes, repetition, dates, and values that only the running scenario knows.
 
-use std::fmt::Write;
+use jiff::Timestamp;
 
 /// Text as the file has it, checked when it was read and expanded when it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,57 +126,22 @@ fn date_call(text: &str) -> Option<(Format, &str)> {
     formats.iter().find_map(|(name, format)| Some((*format, text.strip_prefix(name)?)))
 }
 
-const DAYS: [&str; 7] =
-    ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
-struct Moment {
-    weekday: &'static str,
-    year: i64,
-    month: &'static str,
-    day: i64,
-    time: String,
-}
-
-/// Civil time from unix seconds, in the proleptic Gregorian calendar.
-fn moment(unix_s: i64) -> Moment {
-    let days = unix_s.div_euclid(86_400);
-    let second = unix_s.rem_euclid(86_400);
-    // Years begin in March here, so that the leap day is a year's last.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let month_index = (month_from_march + 2) % 12;
-    let mut time = String::new();
-    let _ = write!(time, "{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60);
-    Moment {
-        weekday: DAYS[usize::try_from(days.rem_euclid(7)).unwrap_or_default()],
-        year: era * 400 + year_of_era + i64::from(month_index < 2),
-        month: MONTHS[usize::try_from(month_index).unwrap_or_default()],
-        day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
-        time,
-    }
-}
-
 /// The format of today.
 pub(crate) fn imf_date(unix_s: i64) -> String {
-    let Moment { weekday, year, month, day, time } = moment(unix_s);
-    format!("{}, {day:02} {month} {year} {time} GMT", &weekday[..3])
+    formatted(unix_s, "%a, %d %b %Y %H:%M:%S GMT")
 }
 
 fn rfc850_date(unix_s: i64) -> String {
-    let Moment { weekday, year, month, day, time } = moment(unix_s);
-    format!("{weekday}, {day:02}-{month}-{:02} {time} GMT", year % 100)
+    formatted(unix_s, "%A, %d-%b-%y %H:%M:%S GMT")
 }
 
 fn asctime_date(unix_s: i64) -> String {
-    let Moment { weekday, year, month, day, time } = moment(unix_s);
-    format!("{} {month} {day:2} {time} {year}", &weekday[..3])
+    formatted(unix_s, "%a %b %e %H:%M:%S %Y")
+}
+
+fn formatted(unix_s: i64, format: &str) -> String {
+    let time = Timestamp::from_second(unix_s).expect("scenarios know no year behind 9999");
+    time.strftime(format).to_string()
 }
 
 #[cfg(test)]

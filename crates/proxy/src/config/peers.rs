@@ -193,7 +193,7 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
 
 /// `Basic …` for `login=user:password`.
 fn basic_credentials(login: &str) -> String {
-    format!("Basic {}", humboldt_http::base64(login.as_bytes()))
+    format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes()))
 }
 
 #[cfg(test)]
