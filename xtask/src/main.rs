@@ -50,7 +50,7 @@ enum Command {
     /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
-    /// write them
+    /// write them, or write all pages beside it as HTML
     Results(results::Arguments),
     /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and
     /// their origin

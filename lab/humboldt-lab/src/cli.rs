@@ -369,7 +369,8 @@ pub(crate) struct RunArgs {
     /// Every combination of the file's [cross] instead of its choice
     #[arg(long)]
     pub(crate) cross: bool,
-    /// In the end, write the page without the reports of single runs into this folder too
+    /// In the end, write the page as Markdown, drawings and CSV into this folder too, without the
+    /// reports of single runs
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
     /// List the runs and their longest duration, and run nothing

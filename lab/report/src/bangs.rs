@@ -2,7 +2,7 @@
 //! comparison.
 
 use crate::ReportError;
-use crate::compare::{Repeats, novm, overlay, write_page};
+use crate::compare::{Repeats, novm, overlay, write_html, write_markdown};
 use crate::csv::field;
 use crate::document::{Document, Figure, Section, Warning};
 use crate::folder::write_whole;
@@ -77,7 +77,8 @@ fn name(bang: &BangRun) -> String {
 }
 
 /// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of
-/// bangs. `folders` are names of folders below `dir`, one for each. Other files in the folder stay.
+/// bangs. `folders` are names of folders below `dir`, one for each; without them index.html is left
+/// out, as in [`matrix_page`](crate::matrix_page). Other files in the folder stay.
 ///
 /// # Errors
 /// If there are no bangs, or something cannot be written.
@@ -85,7 +86,7 @@ pub fn bang_matrix_page(
     dir: &Path,
     title: &str,
     bangs: &[BangRun],
-    folders: &[String],
+    folders: Option<&[String]>,
 ) -> Result<(), ReportError> {
     if bangs.is_empty() {
         return Err(ReportError::NoRuns);
@@ -93,12 +94,12 @@ pub fn bang_matrix_page(
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
     let groups = groups(bangs);
     let mut document = document(title, bangs.len(), &groups);
-    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
-    document
-        .sections
-        .push(Section { links: links.collect(), ..Section::new("The report of each pass") });
+    if let Some(folders) = folders {
+        document.sections.push(Section::of_reports("The report of each pass", folders));
+        write_html(dir, "index", &document)?;
+    }
     write_whole(&dir.join("index.csv"), csv(&groups).as_bytes())?;
-    write_page(dir, "index", &document)
+    write_markdown(dir, "index", &document)
 }
 
 fn document(title: &str, bangs: usize, groups: &[Group<'_>]) -> Document {
@@ -347,7 +348,7 @@ mod tests {
             bang(&hostile(), "empty", 4_000_000),
             bang("in transit in memory", "empty", 2_500_000),
         ];
-        bang_matrix_page(dir.path(), &hostile(), &bangs, &["a".to_owned()]).unwrap();
+        bang_matrix_page(dir.path(), &hostile(), &bangs, Some(&["a".to_owned()])).unwrap();
         assert_page(&fs::read_to_string(dir.path().join("index.html")).unwrap());
         let rows =
             crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
@@ -358,7 +359,7 @@ mod tests {
         let page = fs::read_to_string(dir.path().join("index.md")).unwrap();
         assert_eq!(page.matches("\n![").count(), 4, "{page}");
         assert!(page.contains("22.2 % (!)"), "{page}");
-        assert!(matches!(bang_matrix_page(dir.path(), "", &[], &[]), Err(ReportError::NoRuns)));
+        assert!(matches!(bang_matrix_page(dir.path(), "", &[], None), Err(ReportError::NoRuns)));
     }
 
     #[test]

@@ -34,10 +34,10 @@ impl Figure {
         Self { title: plot.title.clone(), caption: caption.to_owned(), svg: plot.svg(id) }
     }
 
-    /// The drawing as a file that needs nothing else: with a name space, and with the page's style.
+    /// The drawing as a file that needs nothing else: with a name space and a style.
     fn alone(&self) -> String {
         let (head, body) = self.svg.split_once('>').unwrap_or((&self.svg, ""));
-        format!("{head} xmlns=\"http://www.w3.org/2000/svg\">\n<style>{STYLE}</style>{body}")
+        format!("{head} xmlns=\"http://www.w3.org/2000/svg\">\n<style>{PLOT_STYLE}</style>{body}")
     }
 }
 
@@ -84,6 +84,12 @@ impl Section {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
+    /// Links to the reports in these folders.
+    pub(crate) fn of_reports(title: &str, folders: &[String]) -> Self {
+        let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+        Self { links: links.collect(), ..Self::new(title) }
+    }
+
     /// Whether there is nothing in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
@@ -124,7 +130,10 @@ struct Page<'a> {
 /// As many characters of a title are shown in the browser's tab.
 const TITLE_CHARS_MAX: usize = 200;
 
-const STYLE: &str = include_str!("../templates/style.css");
+/// Colours and lines of drawings.
+const PLOT_STYLE: &str = include_str!("../templates/plot.css");
+const STYLE: &str =
+    concat!(include_str!("../templates/plot.css"), include_str!("../templates/style.css"));
 const SCRIPT: &str = include_str!("../templates/hover.js");
 const LIVE_SCRIPT: &str = include_str!("../templates/live.js");
 

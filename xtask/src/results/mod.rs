@@ -8,6 +8,7 @@
 mod csv;
 mod disks;
 mod figures;
+mod pages;
 mod peaks;
 mod published;
 mod schemes;
@@ -37,6 +38,9 @@ pub(crate) struct Arguments {
     /// Put the tables into docs/results/README.md; without this, the present ones are checked
     #[arg(long)]
     write: bool,
+    /// Write all pages of docs/results as HTML, with their drawings and data, into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "write")]
+    pages: Option<PathBuf>,
 }
 
 /// A table's text; `None` if its figures were not measured yet.
@@ -72,7 +76,10 @@ const TABLES: [Table; 14] = [
 ];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    if arguments.write {
+    if let Some(folder) = &arguments.pages {
+        let pages = pages::write(&workspace::root().join(FOLDER), folder)?;
+        println!("{pages} pages are in {}", folder.display());
+    } else if arguments.write {
         let path = workspace::root().join(PAGE);
         let (page, _) = renewed(&fs::read_to_string(&path)?, &Inputs::here()?)?;
         fs::write(&path, page)?;

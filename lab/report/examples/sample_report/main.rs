@@ -37,7 +37,7 @@ fn main() -> ExitCode {
                 &dir.join("matrix"),
                 "A synthetic experiment",
                 &runs,
-                &[],
+                Some(&[]),
                 &Pairs::default(),
             )
         })

@@ -35,13 +35,16 @@ const NAMED_MAX: usize = 12;
 /// # Errors
 /// If there are no runs, or something cannot be written.
 pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
-    write_comparison(dir, "compare", document("Comparison", runs), runs)
+    let document = document("Comparison", runs);
+    write_comparison(dir, "compare", &document, runs)?;
+    write_html(dir, "compare", &document)
 }
 
 /// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment:
 /// the same for all of its runs, under a title, with links to their reports, and with claims.csv
 /// and steps.csv if they are compared for that. `folders` are names of folders below `dir`, one for
-/// each run. Other files in the folder stay.
+/// each run. Without them the pages are for a repository, which keeps no HTML: index.html is left
+/// out. Other files in the folder stay.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
@@ -49,18 +52,20 @@ pub fn matrix_page(
     dir: &Path,
     title: &str,
     runs: &[Run],
-    folders: &[String],
+    folders: Option<&[String]>,
     pairs: &Pairs,
 ) -> Result<(), ReportError> {
     let mut document = document(title, runs);
     if !pairs.is_empty() {
         document.sections.insert(0, pairs.section(runs));
     }
-    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
-    document
-        .sections
-        .push(Section { links: links.collect(), ..Section::new("The report of each run") });
-    write_comparison(dir, "index", document, runs)?;
+    if let Some(folders) = folders {
+        document.sections.push(Section::of_reports("The report of each run", folders));
+    }
+    write_comparison(dir, "index", &document, runs)?;
+    if folders.is_some() {
+        write_html(dir, "index", &document)?;
+    }
     if !pairs.claims.is_empty() {
         write_whole(&dir.join("claims.csv"), pairs.claims_csv(runs).as_bytes())?;
     }
@@ -73,7 +78,7 @@ pub fn matrix_page(
 fn write_comparison(
     dir: &Path,
     name: &str,
-    document: Document,
+    document: &Document,
     runs: &[Run],
 ) -> Result<(), ReportError> {
     if runs.is_empty() {
@@ -81,15 +86,23 @@ fn write_comparison(
     }
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
     write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
-    write_page(dir, name, &document)
+    write_markdown(dir, name, document)
 }
 
-/// A page, in HTML and in Markdown with its drawings.
-pub(crate) fn write_page(dir: &Path, name: &str, document: &Document) -> Result<(), ReportError> {
+/// A page in Markdown, with its drawings.
+pub(crate) fn write_markdown(
+    dir: &Path,
+    name: &str,
+    document: &Document,
+) -> Result<(), ReportError> {
     for (file, drawing) in document.drawings(name) {
         write_whole(&dir.join(file), drawing.as_bytes())?;
     }
-    write_whole(&dir.join(format!("{name}.md")), document.illustrated_markdown(name).as_bytes())?;
+    write_whole(&dir.join(format!("{name}.md")), document.illustrated_markdown(name).as_bytes())
+}
+
+/// The same page in HTML.
+pub(crate) fn write_html(dir: &Path, name: &str, document: &Document) -> Result<(), ReportError> {
     write_whole(&dir.join(format!("{name}.html")), document.html().as_bytes())
 }
 

@@ -49,7 +49,8 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
     runs[0].plan.variant = "a,\"b\"".to_owned();
     runs[0].summary.throughput_per_s = f64::NAN;
     compare(dir.path(), &runs).unwrap();
-    matrix_page(dir.path(), "Experiment", &runs, &["a-1".to_owned()], &Pairs::default()).unwrap();
+    let folders = ["a-1".to_owned()];
+    matrix_page(dir.path(), "Experiment", &runs, Some(&folders), &Pairs::default()).unwrap();
     for name in ["compare", "index"] {
         assert_page(&fs::read_to_string(dir.path().join(format!("{name}.html"))).unwrap());
         let rows = crate::csv::tests::parsed(
@@ -68,4 +69,13 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
         }
     }
     assert!(matches!(compare(dir.path(), &[]), Err(ReportError::NoRuns)));
+}
+
+#[test]
+fn a_page_for_a_repository_has_no_html() {
+    let dir = tempfile::tempdir().unwrap();
+    matrix_page(dir.path(), "Experiment", &runs(), None, &Pairs::default()).unwrap();
+    let exists = |name: &str| dir.path().join(name).exists();
+    assert!(exists("index.md") && exists("index-1.svg") && exists("index.csv"));
+    assert!(!exists("index.html"));
 }

@@ -91,15 +91,15 @@ impl<'a> Progress<'a> {
 
     /// Writes the page, as far as there is anything to show.
     pub(super) fn write_page(&self) -> Result<(), Failure> {
-        self.write_to(self.out, &self.folders)
+        self.write_to(self.out, Some(&self.folders))
     }
 
-    /// Writes the page where the reports of single runs are not.
+    /// Writes the page for a repository, without HTML and without links to reports.
     pub(super) fn publish(&self, folder: &Path) -> Result<(), Failure> {
-        self.write_to(folder, &[])
+        self.write_to(folder, None)
     }
 
-    fn write_to(&self, folder: &Path, reports: &[String]) -> Result<(), Failure> {
+    fn write_to(&self, folder: &Path, reports: Option<&[String]>) -> Result<(), Failure> {
         let written = if !self.peaks.is_empty() {
             report::matrix_page(folder, self.title, &self.peaks, reports, &self.pairs)
         } else if !self.bangs.is_empty() {
