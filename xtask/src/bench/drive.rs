@@ -1,29 +1,20 @@
 //! An exact number of requests, in a closed loop or at a fixed rate: `wrk` works for a time, this
 //! works through a list.
 //!
-//! One thread, one epoll loop. Every answer is checked for its status, its length and `X-Cache`, so
+//! One thread, one loop. Every answer is checked for its status, its length and `X-Cache`, so
 //! that a figure for hits is one for hits.
 
 use super::Plan;
 use crate::Outcome;
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
+use humboldt_lab_wire::{Poller, response_head};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const EVENTS_PER_WAIT: usize = 256;
-
 /// Longest wait for answers before the time limit is checked.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// The head of an answer is shorter, or something is wrong.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+const WAIT: Duration = Duration::from_millis(50);
 
 /// A prime, so that every rank has an object of its own as long as their number is no multiple of
 /// it.
@@ -162,7 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 struct Load {
     arguments: Arguments,
-    poll: OwnedFd,
+    poller: Poller,
     connections: Vec<Option<Connection>>,
     /// Connections that wait for the time of the next request, the one that has waited longest in
     /// front.
@@ -183,6 +174,8 @@ struct Connection {
     head: Vec<u8>,
     /// Bytes of the body that are still to come, once the head is there.
     left: Option<usize>,
+    /// The last head says that the answer is a hit.
+    is_hit: bool,
     sent: Instant,
 }
 
@@ -235,14 +228,14 @@ impl Order {
 
 impl Load {
     fn new(arguments: Arguments) -> Outcome<Self> {
-        let poll = epoll::create(CreateFlags::CLOEXEC)?;
+        let poller = Poller::new()?;
         let connections = (0..arguments.connections).map(|_| None).collect();
         let times_us = Vec::with_capacity(usize::try_from(arguments.requests)?);
         let chunk = vec![0; 256 * 1024];
         let order = Order::new(&arguments);
         Ok(Self {
             arguments,
-            poll,
+            poller,
             connections,
             resting: VecDeque::new(),
             due: Duration::ZERO,
@@ -261,33 +254,27 @@ impl Load {
         for slot in 0..self.connections.len() {
             self.connect(slot)?;
         }
-        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+        let mut events = Vec::new();
         while start.elapsed() < limit {
-            events.clear();
             let wait = self.ask_what_is_due(start)?;
             if self.connections.iter().all(Option::is_none) {
                 break;
             }
-            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&wait)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.poller.wait_into(&mut events, Some(wait))?;
             for event in &events {
-                self.serve(usize::try_from(event.data.u64())?)?;
+                self.serve(usize::try_from(event.token)?)?;
             }
         }
         Ok(())
     }
 
     /// Asks on connections that rest, as far as it is time; returns how long to wait for answers.
-    fn ask_what_is_due(&mut self, start: Instant) -> Outcome<Timespec> {
+    fn ask_what_is_due(&mut self, start: Instant) -> Outcome<Duration> {
         let Some(rate) = self.arguments.requests_per_s else { return Ok(WAIT) };
         while let Some(&slot) = self.resting.front() {
             let now = start.elapsed();
             if let Some(left) = self.due.checked_sub(now).filter(|left| !left.is_zero()) {
-                let tv_nsec =
-                    i64::try_from(left.as_nanos()).unwrap_or(WAIT.tv_nsec).min(WAIT.tv_nsec);
-                return Ok(Timespec { tv_sec: 0, tv_nsec });
+                return Ok(left.min(WAIT));
             }
             self.due = (self.due + Duration::from_secs(1) / rate.max(1))
                 .max(now.saturating_sub(CATCH_UP_MAX));
@@ -314,9 +301,9 @@ impl Load {
         let stream = TcpStream::connect(self.arguments.to)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        epoll::add(&self.poll, &stream, EventData::new_u64(slot as u64), EventFlags::IN)?;
-        let mut connection =
-            Connection { stream, head: Vec::new(), left: None, sent: Instant::now() };
+        self.poller.add_stream(&stream, slot as u64)?;
+        let (head, left, sent) = (Vec::new(), None, Instant::now());
+        let mut connection = Connection { stream, head, left, is_hit: false, sent };
         let request = self.next_request();
         connection.ask(&request)?;
         Ok(connection)
@@ -396,52 +383,31 @@ impl Connection {
             };
             let of_body = match self.left {
                 Some(_) => len,
-                None => match self.take_head(&chunk[..len])? {
-                    Some((length, _)) if length != body_bytes => {
-                        return Err(ErrorKind::InvalidData.into());
-                    }
-                    Some((length, of_body)) => {
-                        self.left = Some(length);
-                        of_body
-                    }
+                None => match self.take_head(&chunk[..len], body_bytes)? {
+                    Some(of_body) => of_body,
                     None => continue,
                 },
             };
             let left = self.left.unwrap_or(0).checked_sub(of_body).ok_or(ErrorKind::InvalidData)?;
             self.left = Some(left);
             if left == 0 {
-                return Ok(Some(is_hit(&self.head)));
+                return Ok(Some(self.is_hit));
             }
         }
     }
 
-    /// Once the head is there: the length of the body, and how much of it came with the head.
-    fn take_head(&mut self, bytes: &[u8]) -> std::io::Result<Option<(usize, usize)>> {
+    /// Once the head is there: how much of the body came with it.
+    fn take_head(&mut self, bytes: &[u8], body_bytes: usize) -> std::io::Result<Option<usize>> {
         self.head.extend_from_slice(bytes);
-        let Some(end) = memchr::memmem::find(&self.head, b"\r\n\r\n") else {
-            let is_long = self.head.len() > HEAD_BYTES_MAX;
-            return if is_long { Err(ErrorKind::InvalidData.into()) } else { Ok(None) };
-        };
-        let of_body = self.head.len() - end - 4;
-        self.head.truncate(end);
-        let is_ok = self.head.starts_with(b"HTTP/1.1 200 ");
-        let length = value(&self.head, b"content-length:").filter(|_| is_ok);
-        let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-        Ok(Some((length.ok_or(ErrorKind::InvalidData)?, of_body)))
+        let head = response_head(&self.head).map_err(|_| ErrorKind::InvalidData)?;
+        let Some(head) = head else { return Ok(None) };
+        if head.status() != 200 || head.content_length() != Some(body_bytes as u64) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        self.is_hit = head.header("x-cache").is_some_and(|value| value.starts_with(b"HIT"));
+        self.left = Some(body_bytes);
+        Ok(Some(self.head.len() - head.len_bytes()))
     }
-}
-
-/// The value of a field, whose name is given in small letters and with its colon.
-fn value<'h>(head: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
-    let mut lines = head.split(|&byte| byte == b'\n');
-    let line = lines.find(|line| {
-        line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-    })?;
-    Some(line.get(name.len()..)?.trim_ascii())
-}
-
-fn is_hit(head: &[u8]) -> bool {
-    value(head, b"x-cache:").is_some_and(|value| value.starts_with(b"HIT"))
 }
 
 #[cfg(test)]

@@ -6,13 +6,10 @@
 //! answers may be cached for an hour.
 
 use crate::Outcome;
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
+use humboldt_lab_wire::{Poller, Ready, http_date};
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The longest body; all bodies are slices of one buffer.
@@ -21,9 +18,8 @@ pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 /// A request of the load generators is far shorter; a longer one is refused by closing.
 const MAX_REQUEST_BYTES: usize = 4096;
 
-const EVENTS_PER_WAIT: usize = 256;
-
-const LISTENER: u64 = u64::MAX;
+/// Its token; connections have small ones.
+const LISTENER: u64 = Poller::WAKE - 1;
 
 struct Connection {
     stream: TcpStream,
@@ -37,36 +33,30 @@ struct Connection {
 pub(crate) fn run(listen: SocketAddr) -> Outcome {
     let listener = TcpListener::bind(listen)?;
     listener.set_nonblocking(true)?;
-    let poll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    let mut server =
-        Server { poll, connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
-    let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+    let mut poller = Poller::new()?;
+    poller.add_listener(&listener, LISTENER)?;
+    let mut server = Server { connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
+    let mut events = Vec::new();
     loop {
-        events.clear();
-        match epoll::wait(&server.poll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        poller.wait_into(&mut events, None)?;
         server.answers.refresh();
         for event in &events {
-            match event.data.u64() {
-                LISTENER => server.accept(&listener)?,
-                slot => server.serve(slot as usize)?,
+            match event.token {
+                LISTENER => server.accept(&poller, &listener)?,
+                _ => server.serve(*event),
             }
         }
     }
 }
 
 struct Server {
-    poll: OwnedFd,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     answers: Answers,
 }
 
 impl Server {
-    fn accept(&mut self, listener: &TcpListener) -> Outcome {
+    fn accept(&mut self, poller: &Poller, listener: &TcpListener) -> Outcome {
         loop {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
@@ -87,56 +77,58 @@ impl Server {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            epoll::add(&self.poll, &stream, EventData::new_u64(slot as u64), EventFlags::IN)?;
+            poller.add_stream(&stream, slot as u64)?;
             let input = Vec::with_capacity(MAX_REQUEST_BYTES);
             self.connections[slot] = Some(Connection { stream, input, sending: None });
         }
     }
 
-    /// Dropping a connection closes its socket, which takes it out of epoll.
-    fn serve(&mut self, slot: usize) -> Outcome {
-        let Some(connection) = self.connections[slot].as_mut() else { return Ok(()) };
-        let was_blocked = connection.sending.is_some();
-        let Ok(()) = connection.progress(&mut self.answers) else {
+    /// Dropping a connection closes its socket, which takes it out of the poller.
+    fn serve(&mut self, event: Ready) {
+        let slot = event.token as usize;
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else {
+            return;
+        };
+        if connection.progress(&mut self.answers, event.closed).is_err() {
             self.connections[slot] = None;
             self.free.push(slot);
-            return Ok(());
-        };
-        let is_blocked = connection.sending.is_some();
-        if was_blocked != is_blocked {
-            let flags = if is_blocked { EventFlags::OUT } else { EventFlags::IN };
-            epoll::modify(&self.poll, &connection.stream, EventData::new_u64(slot as u64), flags)?;
         }
-        Ok(())
     }
 }
 
 impl Connection {
-    /// Reads once and answers complete requests. An error means: close.
-    fn progress(&mut self, answers: &mut Answers) -> std::io::Result<()> {
-        if self.sending.is_none() {
-            let mut chunk = [0; MAX_REQUEST_BYTES];
+    /// Answers and reads until the kernel has nothing more. An error means: close.
+    fn progress(&mut self, answers: &mut Answers, is_closed: bool) -> std::io::Result<()> {
+        let mut chunk = [0; MAX_REQUEST_BYTES];
+        while self.answer(answers)? {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-                {
-                    return Ok(());
+                Ok(len) => {
+                    self.input.extend_from_slice(&chunk[..len]);
+                    if Poller::drained(len, chunk.len()) && !is_closed {
+                        return self.answer(answers).map(|_| ());
+                    }
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    /// Answers all requests that are there; false while the socket is full.
+    fn answer(&mut self, answers: &mut Answers) -> std::io::Result<bool> {
         loop {
             if let Some((body_bytes, sent)) = self.sending {
                 self.sending = write(&mut self.stream, answers, body_bytes, sent)?;
                 if self.sending.is_some() {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
             let Some(end) = memchr::memmem::find(&self.input, b"\r\n\r\n") else {
                 let is_full = self.input.len() > MAX_REQUEST_BYTES;
-                return if is_full { Err(ErrorKind::InvalidData.into()) } else { Ok(()) };
+                return if is_full { Err(ErrorKind::InvalidData.into()) } else { Ok(true) };
             };
             let body_bytes = requested_bytes(&self.input[..end]).ok_or(ErrorKind::InvalidData)?;
             self.input.drain(..end + 4);
@@ -217,15 +209,17 @@ impl Answers {
 }
 
 fn head(body_bytes: usize, now_s: u64) -> Vec<u8> {
-    let date = |unix_s| httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s));
-    let changed = date(now_s - now_s % Duration::from_hours(24).as_secs());
-    let date = date(now_s);
-    format!(
-        "HTTP/1.1 200 OK\r\nDate: {date}\r\nServer: floor\r\nContent-Type: text/plain\r\n\
-         Content-Length: {body_bytes}\r\nLast-Modified: {changed}\r\nETag: \"{body_bytes:x}\"\r\n\
-         Cache-Control: max-age=3600\r\nAccept-Ranges: none\r\nConnection: keep-alive\r\n\r\n"
-    )
-    .into_bytes()
+    let mut head = b"HTTP/1.1 200 OK\r\nDate: ".to_vec();
+    http_date(now_s, &mut head);
+    let fields = format!(
+        "\r\nServer: floor\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\
+         ETag: \"{body_bytes:x}\"\r\nCache-Control: max-age=3600\r\nAccept-Ranges: none\r\n\
+         Connection: keep-alive\r\nLast-Modified: "
+    );
+    head.extend_from_slice(fields.as_bytes());
+    http_date(now_s - now_s % Duration::from_hours(24).as_secs(), &mut head);
+    head.extend_from_slice(b"\r\n\r\n");
+    head
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::Plan;
 use super::subjects::{Style, Subject};
 use crate::Outcome;
+use humboldt_lab_wire::response_head;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -136,9 +137,10 @@ impl Client {
         self.stream.write_all(request.as_bytes())?;
         self.buffer.clear();
         let mut chunk = [0; 65_536];
-        let end = loop {
-            if let Some(end) = memchr::memmem::find(&self.buffer, b"\r\n\r\n") {
-                break end + 4;
+        let (status, length, mut got) = loop {
+            if let Some(head) = response_head(&self.buffer)? {
+                let got = self.buffer.len() - head.len_bytes();
+                break (head.status(), head.content_length(), got);
             }
             let len = read(&mut self.stream, &mut chunk)?;
             if len == 0 {
@@ -146,12 +148,7 @@ impl Client {
             }
             self.buffer.extend_from_slice(&chunk[..len]);
         };
-        let head = String::from_utf8_lossy(&self.buffer[..end]).to_ascii_lowercase();
-        let status =
-            head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or("no status line")?;
-        let length = head.split("\r\ncontent-length:").nth(1).and_then(|rest| rest.lines().next());
-        let length: usize = length.ok_or("an answer without Content-Length")?.trim().parse()?;
-        let mut got = self.buffer.len() - end;
+        let length = usize::try_from(length.ok_or("an answer without Content-Length")?)?;
         while got < length {
             match read(&mut self.stream, &mut chunk)? {
                 0 => return Err(format!("{target} ended after {got} of {length} bytes").into()),
@@ -163,9 +160,9 @@ impl Client {
 
     /// Whether the last answer was a hit by its `X-Cache`.
     pub(super) fn is_hit(&self) -> bool {
-        let head = String::from_utf8_lossy(&self.buffer);
-        let lines = head.lines().take_while(|line| !line.is_empty());
-        lines.into_iter().any(|line| line.to_ascii_lowercase().starts_with("x-cache: hit"))
+        let head = response_head(&self.buffer).ok().flatten();
+        let cache = head.and_then(|head| head.header("x-cache"));
+        cache.is_some_and(|value| value.to_ascii_lowercase().starts_with(b"hit"))
     }
 }
 

@@ -3,20 +3,17 @@
 //! reads and writes cannot do with less.
 
 use crate::Outcome;
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use humboldt_lab_wire::Poller;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 
 /// The size of proxies' read buffers.
 const BUFFER_BYTES: usize = 64 << 10;
 
-const EVENTS_PER_WAIT: usize = 256;
-
-const LISTENER: u64 = u64::MAX;
+/// Its token; connections have small ones.
+const LISTENER: u64 = Poller::WAKE - 1;
 
 /// A client and its connection to the origin. An event names the pair, and in its lowest bit one of
 /// the two.
@@ -25,30 +22,23 @@ struct Pair([TcpStream; 2]);
 /// Serves until it is killed.
 pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
     let listener = TcpListener::bind(listen)?;
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    let mut poller = Poller::new()?;
+    poller.add_listener(&listener, LISTENER)?;
     let mut pairs: Vec<Option<Pair>> = Vec::new();
-    let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+    let mut events = Vec::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        events.clear();
-        match epoll::wait(&epoll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        poller.wait_into(&mut events, None)?;
         for event in &events {
-            match event.data.u64() {
-                LISTENER => {
-                    let pair = accept(&epoll, &listener, origin, pairs.len())?;
-                    pairs.extend(pair.map(Some));
-                }
-                data => {
-                    let Some(place) = pairs.get_mut((data >> 1) as usize) else { continue };
-                    let Some(pair) = place else { continue };
-                    if pair.pass((data & 1) as usize, &mut buffer).is_err() {
-                        *place = None; // closes both
-                    }
-                }
+            if event.token == LISTENER {
+                let pair = accept(&poller, &listener, origin, pairs.len())?;
+                pairs.extend(pair.map(Some));
+                continue;
+            }
+            let Some(place) = pairs.get_mut((event.token >> 1) as usize) else { continue };
+            let Some(pair) = place.as_mut().filter(|_| event.readable) else { continue };
+            if pair.pass((event.token & 1) as usize, &mut buffer, event.closed).is_err() {
+                *place = None; // closes both
             }
         }
     }
@@ -57,7 +47,7 @@ pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
 /// The benchmarks open tens of connections, so their numbers are not used again. `None`: the client
 /// has gone already.
 fn accept(
-    epoll: &OwnedFd,
+    poller: &Poller,
     listener: &TcpListener,
     origin: SocketAddr,
     number: usize,
@@ -75,40 +65,47 @@ fn accept(
     for (side, stream) in pair.0.iter().enumerate() {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        epoll::add(epoll, stream, EventData::new_u64((number * 2 + side) as u64), EventFlags::IN)?;
+        poller.add_stream(stream, (number * 2 + side) as u64)?;
     }
     Ok(Some(pair))
 }
 
 impl Pair {
-    /// Reads once from one side and gives all of it to the other. An error means: close.
-    fn pass(&mut self, from: usize, buffer: &mut [u8]) -> std::io::Result<()> {
+    /// Gives all that one side has sent to the other. An error means: close.
+    fn pass(&mut self, from: usize, buffer: &mut [u8], is_closed: bool) -> std::io::Result<()> {
         let [client, server] = &mut self.0;
         let (reader, writer) = if from == 0 { (client, server) } else { (server, client) };
-        let mut rest = match reader.read(buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(len) => &buffer[..len],
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        while !rest.is_empty() {
-            match writer.write(rest) {
-                Ok(len) => rest = &rest[len..],
-                // The load generators read at once, so this is rare, and others may wait for it.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    match poll(&mut [PollFd::new(writer, PollFlags::OUT)], None) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(error) => return Err(error.into()),
+        loop {
+            match reader.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    write_all(writer, &buffer[..len])?;
+                    if Poller::drained(len, buffer.len()) && !is_closed {
+                        return Ok(());
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
+}
+
+fn write_all(writer: &mut TcpStream, mut rest: &[u8]) -> std::io::Result<()> {
+    while !rest.is_empty() {
+        match writer.write(rest) {
+            Ok(len) => rest = &rest[len..],
+            // The load generators read at once, so this is rare, and others may wait for it.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                match poll(&mut [PollFd::new(writer, PollFlags::OUT)], None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
