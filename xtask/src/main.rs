@@ -39,7 +39,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Check the rules that the compiler does not know: layers, lengths, columns, limits, unused
-    /// public items, links, licences
+    /// public items and dependencies, links, licences
     Tidy,
     /// Install the packages that the tests need and run every check and every test
     Test(test::Arguments),
