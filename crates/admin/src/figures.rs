@@ -10,7 +10,6 @@ use humboldt_sys::process_stats::ProcessStats;
 
 use crate::history::History;
 use crate::interval::Interval;
-use crate::pages::PAGES;
 use crate::totals::Totals;
 
 /// The state of the program at one moment.
@@ -58,8 +57,12 @@ pub(crate) struct DirFigures {
 }
 
 impl Figures {
-    /// Reads all of them.
-    pub(crate) fn gather(shared: &Shared, history: &History) -> Self {
+    /// Reads all of them. `pages` are the names of the pages.
+    pub(crate) fn gather(
+        shared: &Shared,
+        history: &History,
+        pages: impl Iterator<Item = &'static str>,
+    ) -> Self {
         let (now, mut process) = (UnixMillis::now(), ProcessStats::read());
         // The kernel keeps the maximum up to date now and then only.
         process.resident_max_bytes = process.resident_max_bytes.max(process.resident_bytes);
@@ -79,11 +82,7 @@ impl Figures {
             connections: shared.connections() as u64,
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
-            closed_pages: PAGES
-                .iter()
-                .map(|page| page.name)
-                .filter(|name| closes_page(config, name))
-                .collect(),
+            closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
         }
     }
 

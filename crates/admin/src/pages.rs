@@ -133,7 +133,8 @@ impl InternalPages for AdminPages {
         let name = if name.is_empty() { "index" } else { name };
         let page = PAGES.iter().find(|page| page.name == name)?;
         let shared = self.shared.upgrade()?;
-        let figures = Figures::gather(&shared, &self.history.lock());
+        let names = PAGES.iter().map(|page| page.name);
+        let figures = Figures::gather(&shared, &self.history.lock(), names);
         Some(Page { content_type: page.content_type, body: (page.render)(&figures).into_bytes() })
     }
 }
