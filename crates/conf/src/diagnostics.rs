@@ -274,6 +274,27 @@ impl Source {
     }
 }
 
+/// A reason to refuse a line, or to say something about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    /// Range of the logical line.
+    pub(crate) at: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn error(at: Range<usize>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, at, message: message.into(), help: None }
+    }
+
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::diagnostics::{Diagnostics, Severity, Source};
+use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::filters::Filters;
 use crate::lexer::{Lines, LogicalLine, Macros, expand};
-use crate::line::{Line, Problem, Token};
+use crate::line::{Line, Token};
 use crate::state::{State, whole};
 use crate::suggest::suggest;
 use crate::table::{self, Config, Directive, Status};

@@ -6,9 +6,8 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::diagnostics::{Diagnostics, Severity, Source};
+use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::lexer::LogicalLine;
-use crate::line::Problem;
 use crate::lists::{List, Moment, Need};
 use crate::types::{AclDef, AclKind, Location};
 

@@ -1,7 +1,8 @@
 //! Lists of rules that use ACLs.
 
 use super::{Kind, units};
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::lists::List;
 use crate::suggest::suggest;
 use crate::types::{

@@ -2,7 +2,8 @@
 
 use super::Kind;
 use super::acl_values::check_value;
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::lists::Need;
 use crate::state::KnownAcl;
 use crate::suggest::suggest;

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::types::AclKind;
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use humboldt_options::{DirLimits, LEVEL_DIRS_MAX, Scheme};
 
 use super::{Kind, dir_options};
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::types::CacheDir;
 

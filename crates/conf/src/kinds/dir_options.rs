@@ -3,7 +3,8 @@
 
 use humboldt_options::{DirLimits, OptionDoc, Scheme, Taken, Value};
 
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::types::CacheDir;
 

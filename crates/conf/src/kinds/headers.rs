@@ -3,7 +3,8 @@
 use super::Kind;
 use super::access::{read_rule, read_terms};
 use super::logs::check_log_format;
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::types::{HeaderAdd, HeaderReplace, HeaderRule};
 
 /// `FIELD allow|deny ACL…`

@@ -2,8 +2,8 @@
 
 use super::access::read_terms;
 use super::{Kind, units};
-use crate::diagnostics::Severity;
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::{Problem, Severity};
+use crate::line::{Line, Token};
 use crate::log_format::log_parts;
 use crate::types::{AccessLog, LogFormat};
 

@@ -30,7 +30,8 @@ pub(crate) use storage::{
 };
 pub(crate) use units::{Bytes, HeadBytes, KBytes, Millis, Seconds};
 
-use crate::line::{Line, Problem};
+use crate::diagnostics::Problem;
+use crate::line::Line;
 
 /// Tables of options for the reference, below the directive that has them.
 pub(crate) fn options_table(directive: &str) -> Option<String> {

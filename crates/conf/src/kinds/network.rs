@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use super::Kind;
 use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::table::Status;
 use crate::types::{
     ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive,

@@ -1,7 +1,8 @@
 //! The options of directives, each with its effect: one table for the parser, the suggestions and
 //! the documentation.
 
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::table::Status;
 

@@ -1,7 +1,8 @@
 //! Switches, numbers and texts.
 
 use super::Kind;
-use crate::line::{Line, Problem};
+use crate::diagnostics::Problem;
+use crate::line::Line;
 
 /// `on` or `off`.
 pub(crate) struct OnOff;

@@ -7,8 +7,8 @@ use humboldt_policy::Policy;
 
 use super::Kind;
 use super::options::{self, OptionRow, rows};
-use crate::diagnostics::Severity;
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::{Problem, Severity};
+use crate::line::{Line, Token};
 use crate::table::Status;
 use crate::types::{RefreshOptions, RefreshPattern};
 

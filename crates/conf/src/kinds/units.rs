@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Kind;
-use crate::line::{Line, Problem, Token};
+use crate::diagnostics::Problem;
+use crate::line::{Line, Token};
 
 /// A size whose bare number is in bytes; `none` is the largest size.
 pub(crate) struct Bytes;

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use humboldt_policy::Policy;
 
+use crate::diagnostics::Problem;
 use crate::kinds::{self, Kind};
-use crate::line::{Line, Problem};
+use crate::line::Line;
 use crate::types::*;
 
 /// Humboldt's treatment of a directive.
