@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use humboldt_sys::pid_file::{self, Signal};
 
 use crate::cli::Command;
-use crate::start::StartError;
+use crate::error::StartError;
 
 /// Carries out a command of `-k` on a running process. `pid_path` is `pid_filename`.
 pub(crate) fn send(command: Command, pid_path: Option<&str>) -> Result<(), StartError> {

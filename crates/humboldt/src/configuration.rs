@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use humboldt_conf::{Config, Diagnostics, Severity};
+use humboldt_logs::cache_log::DebugLevel;
 use humboldt_proxy::snapshot::Snapshot;
 
 use crate::cli::Cli;
-use crate::start::StartError;
+use crate::error::StartError;
 
 /// The source of a configuration.
 #[derive(Clone, Debug)]
@@ -94,4 +95,13 @@ fn user_cache_dir() -> Result<PathBuf, StartError> {
 pub(crate) fn create_private_dir(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o750).create(path)
+}
+
+/// The level of messages in cache.log: that of `debug_options`, or more if the command line asks
+/// for it.
+pub(crate) fn debug_level(cli: &Cli, config: &Config) -> DebugLevel {
+    let configured =
+        DebugLevel::from_debug_options(&config.debug_options.join(" ")).unwrap_or_default();
+    let asked_for = if cli.debug_all { 9 } else { cli.debug_stderr.unwrap_or(0) };
+    configured.max(DebugLevel::new(asked_for))
 }

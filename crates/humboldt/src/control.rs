@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use humboldt_sys::signal_mask;
 
-use crate::start::StartError;
+use crate::error::StartError;
 
 /// The thread that obeys signals: the one that was there first.
 pub(crate) struct Control {

@@ -1,6 +1,7 @@
 //! Work on cache directories that may wait for a disk, each on a thread of its own: the control
 //! thread waits for none.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::control::{Control, End};
+use crate::error::StartError;
 use crate::log_files::StoreLog;
-use crate::start::{StartError, load_hosts};
 use crate::stores::{self, Stores};
 
 /// How long the first request waits for the indexes of the cache directories.
@@ -227,5 +228,13 @@ impl Reconfiguration {
     /// The configuration that came meanwhile.
     pub(crate) fn take_next(&mut self) -> Option<Arc<Snapshot>> {
         self.next.take()
+    }
+}
+
+/// Reads the hosts file; without it names come from the name servers alone.
+fn load_hosts(names: &NameCache, config: &Config) {
+    let path = config.hosts_file.as_deref().map(Path::new);
+    if let Err(error) = names.load_hosts(path, config.append_domain.as_deref()) {
+        tracing::warn!("hosts_file {}: {error}", config.hosts_file.as_deref().unwrap_or("none"));
     }
 }

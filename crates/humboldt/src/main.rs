@@ -7,6 +7,7 @@ mod command;
 mod configuration;
 mod control;
 mod disks;
+mod error;
 mod log_files;
 mod ports;
 mod serve;

@@ -26,12 +26,12 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::cli::Cli;
-use crate::configuration::Source;
+use crate::configuration::{Source, debug_level};
 use crate::control::{Control, End, Signals};
 use crate::disks::{self, Reconfiguration};
+use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
-use crate::start::{StartError, debug_level};
 use crate::stores::Stores;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.

@@ -7,8 +7,6 @@ use humboldt_admin::AdminPages;
 use humboldt_conf::{Config, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
-use humboldt_net::dns::NameCache;
-use humboldt_net::listener::ListenError;
 use humboldt_proxy::shared::Shared;
 use humboldt_sys::pid_file::{PidError, PidFile};
 use humboldt_sys::privileges::{self, PrivilegeError};
@@ -16,64 +14,14 @@ use humboldt_sys::{cpu, daemon, descriptors, signal_mask};
 
 use crate::cli::{Cli, Command};
 use crate::command;
-use crate::configuration::{self, Loaded, Source};
+use crate::configuration::{self, Loaded, Source, debug_level};
 use crate::control::Control;
 use crate::disks::{self, Opened};
+use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::Ports;
 use crate::serve::{self, Service};
 use crate::stores;
-
-/// Why the program cannot start, or a command cannot be carried out.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    /// The configuration has errors.
-    #[error("the configuration has errors\n{0}")]
-    Configuration(String),
-    /// There is no place for the built-in configuration's files.
-    #[error("neither XDG_CACHE_HOME nor HOME is set: give a configuration with -f, or set HOME")]
-    NoHome,
-    /// A command needs the pid file.
-    #[error("the configuration says pid_filename none: send a signal to the process yourself")]
-    NoPidFile,
-    /// See [`PidError`].
-    #[error("{0}")]
-    Pid(#[from] PidError),
-    /// See [`ListenError`].
-    #[error("{0}")]
-    Listen(#[from] ListenError),
-    /// All ports were left out, each with a message of its own.
-    #[error("there is no port that can be opened")]
-    NoPort,
-    /// See [`PrivilegeError`].
-    #[error("cannot become cache_effective_user: {0}")]
-    Privilege(#[from] PrivilegeError),
-    /// A cache directory cannot be created.
-    #[error("{0}")]
-    Store(#[from] humboldt_schemes::OpenError),
-    /// The system refused something else.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The attempted operation.
-        what: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Something panicked that others wait for.
-    #[error("{0} has failed: cache.log says why")]
-    Vital(&'static str),
-    /// The cores could not be started or ended badly.
-    #[error("{0}")]
-    Cores(#[from] humboldt_runtime::cores::CoreError),
-}
-
-impl StartError {
-    /// For `map_err`.
-    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        let what = what.into();
-        move |source| Self::System { what, source }
-    }
-}
 
 /// Carries out the command line.
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
@@ -98,15 +46,6 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
         return create_stores(&loaded.snapshot.config, &source);
     }
     serve(cli, source, loaded, cache_log)
-}
-
-/// The level of messages in cache.log: that of `debug_options`, or more if the command line asks
-/// for it.
-pub(crate) fn debug_level(cli: &Cli, config: &Config) -> DebugLevel {
-    let configured =
-        DebugLevel::from_debug_options(&config.debug_options.join(" ")).unwrap_or_default();
-    let asked_for = if cli.debug_all { 9 } else { cli.debug_stderr.unwrap_or(0) };
-    configured.max(DebugLevel::new(asked_for))
 }
 
 fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
@@ -175,14 +114,6 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         admin,
     };
     serve::run(service, control)
-}
-
-/// Reads the hosts file; without it names come from the name servers alone.
-pub(crate) fn load_hosts(names: &NameCache, config: &Config) {
-    let path = config.hosts_file.as_deref().map(Path::new);
-    if let Err(error) = names.load_hosts(path, config.append_domain.as_deref()) {
-        tracing::warn!("hosts_file {}: {error}", config.hosts_file.as_deref().unwrap_or("none"));
-    }
 }
 
 fn raise_descriptor_limit(config: &Config) {

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use humboldt_conf::{CacheDir, Config, Scheme as SchemeKind};
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::{self as schemes, DirOptions, OpenError};
-use humboldt_store::cache::{Cache, CacheSettings};
 use humboldt_store::dirs::DirConfig;
 use humboldt_store::purges::PurgePlaces;
 use humboldt_store::scheme::Scheme;
+use humboldt_store::{Cache, CacheSettings};
 
-use crate::start::StartError;
+use crate::error::StartError;
 
 /// Time that directories have, before they are closed, to remove objects that were replaced while
 /// their indexes were being read.

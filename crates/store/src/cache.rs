@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
-pub use humboldt_options::{DirSelect, InTransit, MemoryMode};
-use humboldt_policy::Policy;
 use parking_lot::Mutex;
 
 use crate::dirs::{Dir, DirConfig, Purged, Table};
@@ -23,30 +21,10 @@ use crate::mem::{Entry, MemTier};
 use crate::object::Object;
 use crate::purges::Purges;
 use crate::scheme::{Confirmed, PUT_PARTS_MAX, Record, RecordKind, SchemeError, Writer};
+use crate::settings::{CacheSettings, MemoryMode};
 use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
-
-/// Settings that can be changed while the cache runs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct CacheSettings {
-    /// `cache_mem` in bytes.
-    pub cache_mem_bytes: u64,
-    /// `memory_replacement_policy`.
-    pub memory_policy: Policy,
-    /// `memory_cache_mode`.
-    pub memory_mode: MemoryMode,
-    /// `maximum_object_size_in_memory` in bytes.
-    pub memory_object_bytes_max: u64,
-    /// `maximum_object_size` in bytes.
-    pub disk_object_bytes_max: u64,
-    /// `read_ahead_gap` in bytes.
-    pub read_ahead_bytes: u64,
-    /// `store_dir_select_algorithm`.
-    pub dir_select: DirSelect,
-    /// `in_transit`.
-    pub in_transit: InTransit,
-}
 
 /// The result of storing an object at the end of its fetch.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 
-use crate::cache::{CacheSettings, DirSelect};
 use crate::doorkeeper::Doorkeeper;
 use crate::gate::Gate;
 use crate::key::Key;
 use crate::scheme::{Scheme, SchemeError};
+use crate::settings::{CacheSettings, DirSelect};
 use crate::together;
 
 /// Most removals that a directory may owe. One that owes more stays out of service until it is

@@ -18,6 +18,7 @@ pub mod object;
 mod parts;
 pub mod purges;
 pub mod scheme;
+mod settings;
 mod together;
 mod upkeep;
 pub mod vary;
@@ -25,7 +26,7 @@ mod versions;
 mod voids;
 
 pub use body::{Body, Borrowed, Lender};
-pub use cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, Stored};
+pub use cache::{Cache, Stored};
 pub use dirs::{Dir, DirConfig, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
@@ -41,6 +42,7 @@ pub use mem::{Entry, MemTier};
 pub use object::{About, Object};
 pub use parts::{PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
+pub use settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 pub use vary::{VaryMarker, next_serial};
 pub use versions::{Standing, Voiding};
 

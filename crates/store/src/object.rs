@@ -11,7 +11,6 @@ use humboldt_sys::pages::Page;
 use crate::body::{Body, tail_bytes};
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::scheme::{Record, RecordKind};
 
 /// Memory of one object besides its bytes: reference counts, allocator, index.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
@@ -55,12 +54,6 @@ impl About<'_> {
         let body_bytes = usize::try_from(self.body_bytes).unwrap_or(usize::MAX);
         memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes)
     }
-
-    /// The directory's record without the body.
-    pub fn record(&self) -> Record {
-        let (url, head) = (self.url.into(), self.head.bytes().into());
-        Record { key: self.key, kind: RecordKind::Object, url, head, times: *self.times }
-    }
 }
 
 impl Object {
@@ -99,11 +92,6 @@ impl Object {
     pub fn about(&self) -> About<'_> {
         let Self { key, url, head, times, .. } = self;
         About { key: *key, url, head, times, body_bytes: self.body_bytes() }
-    }
-
-    /// The directory's record without the body.
-    pub fn record(&self) -> Record {
-        self.about().record()
     }
 
     /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit

@@ -20,7 +20,7 @@ use humboldt_freshness::Times;
 use crate::body::Borrowed;
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::object::About;
+use crate::object::{About, Object};
 
 /// Most parts of a body that are handed to [`Scheme::put`] or [`Writer::write`] at a time.
 pub const PUT_PARTS_MAX: usize = 64;
@@ -77,6 +77,21 @@ pub struct Record {
     pub head: Box<[u8]>,
     /// Freshness of the answer.
     pub times: Times,
+}
+
+impl About<'_> {
+    /// The directory's record without the body.
+    pub fn record(&self) -> Record {
+        let (url, head) = (self.url.into(), self.head.bytes().into());
+        Record { key: self.key, kind: RecordKind::Object, url, head, times: *self.times }
+    }
+}
+
+impl Object {
+    /// The directory's record without the body.
+    pub fn record(&self) -> Record {
+        self.about().record()
+    }
 }
 
 impl Record {

@@ -108,11 +108,11 @@ mod tests {
     use std::task::{Context, Poll};
 
     use super::*;
-    use crate::cache::{CacheSettings, DirSelect, InTransit, MemoryMode};
     use crate::dirs::DirConfig;
     use crate::events::NoEvents;
     use crate::flow::FlowInfo;
     use crate::scheme::{Record, RecordKind, Scheme};
+    use crate::settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
     use crate::testing::{TestScheme, block_on, info, key, some_head, some_times};
     use crate::versions::Standing;
     use humboldt_freshness::Times;

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Cache, InTransit, MemoryMode};
+use super::Cache;
 use crate::dirs::Dir;
 use crate::flow::{Fate, FlowInfo, Keep};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::object::About;
+use crate::settings::{InTransit, MemoryMode};
 
 /// With `in_transit memory` one arriving object may take this part of `cache_mem`, if that is more
 /// than an object in memory may have; a larger one is written as it arrives.

@@ -174,13 +174,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use super::*;
-    use crate::cache::CacheSettings;
     use crate::dirs::Purged;
     use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::{StoreEvent, StoreEvents};
     use crate::mem::Entry;
     use crate::scheme::{Record, RecordKind};
+    use crate::settings::CacheSettings;
     use crate::testing::{TestScheme, block_on, key, object_of, pattern, some_head, some_times};
 
     const URL: &[u8] = b"http://a.example/x";

@@ -70,7 +70,6 @@ mod tests {
     use humboldt_policy::Policy;
 
     use super::*;
-    use crate::cache::{CacheSettings, InTransit, MemoryMode};
     use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::NoEvents;
@@ -79,6 +78,7 @@ mod tests {
     use crate::key::Key;
     use crate::purges::Purge;
     use crate::scheme::{Record, RecordKind};
+    use crate::settings::{CacheSettings, InTransit, MemoryMode};
     use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
     const URL: &[u8] = b"http://a.example/x";

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cache::{CacheSettings, DirSelect, InTransit, MemoryMode};
 use crate::dirs::{DirConfig, Purged};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::{Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::purges::Purge;
 use crate::scheme::{Confirmed, RecordKind, Scheme};
+use crate::settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
 const URL: &[u8] = b"http://a.example/x";

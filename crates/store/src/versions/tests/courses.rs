@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use humboldt_freshness::Times;
 
-use crate::cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode};
+use crate::cache::Cache;
 use crate::dirs::{Dir, DirConfig};
 use crate::disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 use crate::events::NoEvents;
@@ -17,6 +17,7 @@ use crate::mem::Entry;
 use crate::object::{About, Object};
 use crate::purges::Purge;
 use crate::scheme::{Confirmed, Record, RecordKind};
+use crate::settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 use crate::vary::VaryMarker;
 use crate::versions::Standing;

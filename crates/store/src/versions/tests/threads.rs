@@ -8,13 +8,14 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use parking_lot::Mutex;
 
-use crate::cache::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode};
+use crate::cache::Cache;
 use crate::dirs::{Dir, DirConfig};
 use crate::disk::{DiskEntry, Lookup};
 use crate::events::NoEvents;
 use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::mem::Entry;
+use crate::settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 use crate::testing::{TestScheme, block_on, info, key, some_head, some_times};
 use crate::vary::next_serial;
 use crate::versions::Standing;
