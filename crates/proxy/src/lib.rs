@@ -31,6 +31,8 @@ mod rules;
 mod serve;
 mod special;
 mod storing;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use config::snapshot;

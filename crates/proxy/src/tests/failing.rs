@@ -1,0 +1,168 @@
+//! Servers that fail.
+
+use super::*;
+
+/// Two parents, the first of which is asked first.
+const PARENTS: &str = "cache_peer 192.0.2.11 parent 8080 0 no-query name=one
+cache_peer 192.0.2.12 parent 8080 0 no-query name=two
+never_direct allow all";
+
+#[test]
+fn before_its_answer_on_a_new_connection_is_not_asked_again() {
+    // Another way is there.
+    play(PARENTS, async |world| {
+        let asking = world.get("/a");
+        let (peer, server) = world.reached().await;
+        assert_eq!(peer, "192.0.2.11:8080".parse().expect("an address"));
+        server.asked().await;
+        server.fail();
+        assert_eq!(short(&asking.whole().await).0, 502);
+        assert!(world.asks_no_more());
+        let lines = world.lines();
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("TCP_MISS/502 GET ") && lines[0].ends_with("/192.0.2.11"));
+    });
+}
+
+#[test]
+fn a_parent_that_cannot_be_reached_gives_way_to_the_next() {
+    play(PARENTS, async |world| {
+        world.close("192.0.2.11:8080");
+        let asking = world.get("/a");
+        let (peer, server) = world.reached().await;
+        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
+        say(&server, b"hello");
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        assert!(world.asks_no_more());
+        let lines = world.lines();
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("TCP_MISS/200 GET ") && lines[0].ends_with("/192.0.2.12"));
+    });
+}
+
+#[test]
+fn a_parent_that_cannot_be_reached_gives_way_also_before_an_upload() {
+    play(PARENTS, async |world| {
+        world.close("192.0.2.11:8080");
+        let text = format!("POST {SITE}/a HTTP/1.1\r\nContent-Length: 5\r\n");
+        let asking = world.ask(&text, OPEN_BYTES);
+        asking.client.send_body(b"01234");
+        asking.client.end_body();
+        let (peer, server) = world.reached().await;
+        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
+        assert_eq!(server.upload().await, b"01234");
+        say(&server, b"hello");
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        assert_eq!(world.lines().len(), 1);
+    });
+}
+
+#[test]
+fn during_an_upload_nobody_else_gets_the_body() {
+    play(PARENTS, async |world| {
+        let text = format!("POST {SITE}/a HTTP/1.1\r\nContent-Length: 10\r\n");
+        let asking = world.ask(&text, OPEN_BYTES);
+        asking.client.send_body(b"01234");
+        let server = world.server().await;
+        server.asked().await;
+        server.fail();
+        assert_eq!(short(&asking.whole().await).0, 502);
+        assert!(world.asks_no_more());
+        let lines = world.lines();
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("TCP_MISS/502 POST "), "{lines:?}");
+    });
+}
+
+#[test]
+fn nobody_listens() {
+    play("", async |world| {
+        world.close("192.0.2.1:80");
+        assert_eq!(short(&world.get("/a").whole().await).0, 503);
+        assert_eq!(world.lines().len(), 1);
+        assert!(world.lines()[0].starts_with("TCP_MISS/503 GET HIER_DIRECT/"));
+    });
+}
+
+#[test]
+fn in_mid_body_its_client_sees_a_cut_and_nothing_is_stored() {
+    play("", async |world| {
+        for length in ["", "Content-Length: 10000\r\n"] {
+            let asking = world.get("/a");
+            let server = world.server().await;
+            server.send_head(head(200, &format!("Cache-Control: max-age=60\r\n{length}")));
+            server.send_body(&pattern(1000));
+            asking.client.body(1000).await;
+            server.fail();
+            let answer = asking.over().await;
+            assert_eq!((short(&answer), answer.end), ((200, &*pattern(1000)), Some(End::Cut)));
+        }
+        let line = "TCP_MISS_ABORTED/200 GET HIER_DIRECT/192.0.2.1";
+        assert_eq!(world.lines(), [line, line]);
+    });
+}
+
+#[test]
+fn all_who_share_a_fetch_see_the_cut() {
+    play("collapsed_forwarding on", async |world| {
+        let first = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        let second = world.get("/a");
+        server.send_head(head(200, "Cache-Control: max-age=60\r\nContent-Length: 10000\r\n"));
+        server.send_body(&pattern(1000));
+        first.client.body(1000).await;
+        second.client.body(1000).await;
+        server.fail();
+        for asking in [first, second] {
+            let answer = asking.over().await;
+            assert_eq!((short(&answer), answer.end), ((200, &*pattern(1000)), Some(End::Cut)));
+        }
+        assert_eq!(world.lines().len(), 2);
+        assert!(world.lines().iter().all(|line| line.contains("_ABORTED/200 ")));
+    });
+}
+
+#[test]
+fn a_stored_answer_covers_for_an_error_where_it_may() {
+    play("", async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        let fields = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"1\"\r\n\
+            Content-Length: 5\r\n";
+        server.send_head(head(200, fields));
+        server.send_body(b"hello");
+        server.end(None);
+        asking.whole().await;
+        let asking = world.get("/a");
+        let server = world.server().await;
+        let asked = server.asked().await;
+        assert_eq!(value(&asked.fields, FieldName::IfNoneMatch).as_deref(), Some("\"1\""));
+        server.fail();
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        let line = "TCP_REFRESH_FAIL_OLD/200 GET HIER_DIRECT/192.0.2.1";
+        assert_eq!(world.lines()[1..], [line]);
+    });
+}
+
+#[test]
+fn a_server_confirms_what_is_stored() {
+    play("", async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        let fields = "Cache-Control: max-age=0\r\nETag: \"1\"\r\nContent-Length: 5\r\n";
+        server.send_head(head(200, fields));
+        server.send_body(b"hello");
+        server.end(None);
+        asking.whole().await;
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        server.send_head(head(304, "Cache-Control: max-age=60\r\nETag: \"1\"\r\n"));
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        assert_eq!(short(&world.get("/a").whole().await), (200, &b"hello"[..]));
+        assert!(world.asks_no_more());
+        let line = "TCP_REFRESH_UNMODIFIED/200 GET HIER_DIRECT/192.0.2.1";
+        assert_eq!(world.lines()[1..], [line, "TCP_MEM_HIT/200 GET HIER_NONE/-"]);
+    });
+}

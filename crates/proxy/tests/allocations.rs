@@ -1,0 +1,167 @@
+//! A hit from memory allocates nothing, once its core has its buffers.
+//!
+//! Counted on the only thread of a core and its client, over real sockets: by the line of
+//! access.log too, but not by the thread that writes it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_exchange::memory;
+use humboldt_http::ResponseHead;
+use humboldt_http::h1::{HeadLimits, parse_response};
+use humboldt_logs::access::{AccessFormat, Tag};
+use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
+use humboldt_net::dns::NameCache;
+use humboldt_proxy::core::Core;
+use humboldt_proxy::shared::Shared;
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_proxy::{AccessLog, serve_connection};
+use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+
+/// Hits that are counted.
+const HITS: u64 = 200;
+
+/// Hits before, in which buffers get their usual size.
+const WARM_UP_HITS: u64 = HITS;
+
+/// More bytes than the lines of the hits that are counted, and so few that the thread that writes
+/// them keeps a buffer of twice the size.
+const LINES_BYTES: usize = 150 * HITS as usize;
+
+const SIZES_BYTES: [usize; 2] = [1 << 10, 13 << 10];
+
+fn shared(sink: &Arc<LineSink>) -> Arc<Shared> {
+    let (config, diagnostics) =
+        humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
+    assert!(!diagnostics.has_errors());
+    let settings = CacheSettings {
+        cache_mem_bytes: 1 << 20,
+        memory_policy: Policy::Lru,
+        memory_object_bytes_max: 1 << 16,
+        disk_object_bytes_max: 1 << 20,
+        read_ahead_bytes: 1 << 14,
+        dir_select: DirSelect::LeastLoad,
+        memory_mode: MemoryMode::Auto,
+        in_transit: InTransit::Auto,
+    };
+    let cache = Cache::new(settings, 1, Vec::new(), Arc::new(NoEvents));
+    let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
+    let format = AccessFormat::predefined("squid").expect("a format");
+    let log = AccessLog {
+        sink: Some(Arc::clone(sink)),
+        format,
+        condition: None,
+        strip_query_terms: false,
+    };
+    Shared::new(snapshot, vec![log], cache, Arc::new(NameCache::new(10)), 1)
+}
+
+/// A core whose servers answer `GET /123` with 123 bytes, and a connection to it.
+async fn connect(shared: &Arc<Shared>) -> TcpStream {
+    let core = Core::new(0, Arc::clone(shared));
+    core.use_network(Box::new(|peer| {
+        let (exchange, server) = memory::server(peer);
+        tokio::task::spawn_local(async move {
+            let url = String::from_utf8(server.asked().await.url).expect("text");
+            let bytes: usize = url.rsplit('/').next().expect("a path").parse().expect("a number");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nETag: \"1\"\r\n\
+                 Cache-Control: max-age=3600\r\nContent-Length: {bytes}\r\n\r\n"
+            );
+            let mut answer = ResponseHead::default();
+            let parsed = parse_response(head.as_bytes(), &HeadLimits::default(), &mut answer);
+            assert_eq!(parsed, Ok(Some(head.len())));
+            server.send_head(answer);
+            server.send_body(&vec![b'x'; bytes]);
+            server.end(None);
+            server.given_up().await;
+        });
+        Ok(exchange)
+    }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let client = TcpStream::connect(address).await.expect("a connection");
+    let (stream, from) = listener.accept().await.expect("a connection");
+    let port = Arc::new(core.snapshot().config.http_port[0].clone());
+    tokio::task::spawn_local(serve_connection(core, stream.into(), from, port));
+    client
+}
+
+/// Asks `count` times for an object, and reads its answers into `buffer`.
+async fn ask(client: &mut TcpStream, request: &[u8], body: usize, count: u64, buffer: &mut [u8]) {
+    for _ in 0..count {
+        client.write_all(request).await.expect("sent");
+        let mut read_bytes = 0;
+        loop {
+            let read = client.read(&mut buffer[read_bytes..]).await.expect("an answer");
+            assert_ne!(read, 0, "an early end");
+            read_bytes += read;
+            let head_end = buffer[..read_bytes].windows(4).position(|end| end == b"\r\n\r\n");
+            let answer_bytes = head_end.map(|at| at + 4 + body);
+            assert!(answer_bytes.is_none_or(|bytes| read_bytes <= bytes), "too much");
+            if answer_bytes == Some(read_bytes) {
+                break;
+            }
+        }
+        assert!(buffer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+}
+
+/// Gives the buffer of the log's lines its size, and the one that the writing thread puts in its
+/// place: how many lines come before that is a matter of time.
+fn enlarge_buffers(service: &LogService, sink: &LineSink) {
+    assert!(service.flush(Duration::from_secs(60)));
+    for _ in 0..2 {
+        sink.append(0, |lines| lines.resize(lines.len() + LINES_BYTES, b'-'));
+        assert!(service.flush(Duration::from_secs(60)));
+    }
+}
+
+/// How much is allocated while `count` hits are served.
+fn allocations(
+    (runtime, local): (&Runtime, &LocalSet),
+    client: &mut TcpStream,
+    request: &[u8],
+    body: usize,
+    count: u64,
+) -> u64 {
+    let mut buffer = vec![0; 64 << 10];
+    let counted = allocation_counter::measure(|| {
+        local.block_on(runtime, ask(client, request, body, count, &mut buffer));
+    });
+    counted.count_total
+}
+
+#[test]
+fn a_hit_from_memory_allocates_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let service = LogService::start().expect("a log thread");
+    let options = SinkOptions { cores: 1, ..SinkOptions::default() };
+    let destination = Destination::File(dir.path().join("access.log"));
+    let sink = service.open(destination, options).expect("a log");
+    let shared = shared(&sink);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let local = Rc::new(LocalSet::new());
+    let mut client = local.block_on(&runtime, connect(&shared));
+    let core = (&runtime, &*local);
+    let mut hits = 0;
+    for body in SIZES_BYTES {
+        let request = format!("GET http://192.0.2.1/{body} HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n");
+        allocations(core, &mut client, request.as_bytes(), body, WARM_UP_HITS);
+        enlarge_buffers(&service, &sink);
+        let none = allocations(core, &mut client, request.as_bytes(), body, 0);
+        let counted = allocations(core, &mut client, request.as_bytes(), body, HITS);
+        assert_eq!(counted, none, "{HITS} hits of {body} bytes");
+        hits += WARM_UP_HITS + HITS - 1;
+        assert_eq!(shared.times.results(Tag::MemHit).requests, hits);
+    }
+    // The count can see what is allocated: a miss of one more object.
+    let request = b"GET http://192.0.2.1/10 HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n";
+    assert!(allocations(core, &mut client, request, 10, 1) > 0);
+}
