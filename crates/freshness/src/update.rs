@@ -1,6 +1,6 @@
 //! After a validation, and after an unsafe method (RFC 9111 sections 3.2, 4.3.4 and 4.4).
 
-use humboldt_http::{FieldName, Fields, Method, ResponseHead, etag, h1::HopByHop};
+use humboldt_http::{FieldName, Fields, HopByHop, Method, ResponseHead, etag};
 
 /// Whether a 304 confirms the stored answer rather than another one: its validators, if any, must
 /// match (RFC 9111 section 4.3.4). If not, fetch again without conditions.

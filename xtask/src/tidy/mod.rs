@@ -3,6 +3,7 @@
 mod columns;
 mod constants;
 mod dependencies;
+mod imports;
 mod layers;
 mod lengths;
 mod licences;
@@ -35,8 +36,9 @@ pub(crate) fn run() -> Outcome {
     let texts = workspace::files(&root, &[".rs", ".md", ".toml", ".sh", ".conf", ".html", ".run"])?;
     let packages = workspace::packages(&root)?;
 
-    let rules: [(&str, Vec<Finding>); 12] = [
+    let rules: [(&str, Vec<Finding>); 13] = [
         ("layers", layers::check(&packages)),
+        ("imports", imports::check(&rust)),
         ("lengths", lengths::check(&rust)),
         ("columns", columns::check(&texts)),
         ("limits", limits::check(&rust, &texts)),
