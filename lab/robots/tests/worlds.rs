@@ -40,10 +40,11 @@ fn the_laboratorys_own_origins_make_no_mistake_in_any_kind_of_request() {
     );
     assert!(tally.fill_bytes > 0 && tally.fill_bytes < tally.misses.body_bytes);
     assert!(tally.refill_bytes > 0 && tally.offered_hits > 0 && tally.offered_hit_bytes > 0);
-    // The origin thinks 25 ms and is 0.8 ms away; without both, hardly anything is left.
+    // The origin thinks 25 ms and is 0.8 ms away. Both are taken off, however busy the machine is.
     let (response_us, added_us) = (tally.misses.response.mean_us(), tally.misses.added.mean_us());
-    assert!(response_us > 20_000.0, "{response_us} µs");
-    assert!(added_us < response_us / 2.0, "{added_us} of {response_us} µs are added by nobody");
+    let taken_off_us = response_us - added_us;
+    assert!(taken_off_us > 20_000.0, "{taken_off_us} of {response_us} µs are the world's");
+    assert!(taken_off_us < 40_000.0, "{taken_off_us} of {response_us} µs are the world's");
 }
 
 /// A proxy that lets everything through but the denied target, and answers for the origins itself.
