@@ -48,17 +48,28 @@ impl Bell {
     }
 }
 
+/// A state that both sides see, and a bell for those who wait for it to change.
+#[derive(Default)]
+struct Watched<S> {
+    state: RefCell<S>,
+    bell: Bell,
+}
+
+impl<S> Watched<S> {
+    fn change<T>(&self, change: impl FnOnce(&mut S) -> T) -> T {
+        let result = change(&mut self.state.borrow_mut());
+        self.bell.ring();
+        result
+    }
+}
+
 /// Bytes of another protocol, both ways: one end of a tunnel.
 pub struct Pipe {
     incoming: Rc<Way>,
     outgoing: Rc<Way>,
 }
 
-#[derive(Default)]
-struct Way {
-    state: RefCell<WayState>,
-    bell: Bell,
-}
+type Way = Watched<WayState>;
 
 #[derive(Default)]
 struct WayState {
@@ -116,15 +127,13 @@ impl Pipe {
 
     /// Says that nothing more is sent.
     pub fn shut_down(&self) {
-        self.outgoing.state.borrow_mut().is_closed = true;
-        self.outgoing.bell.ring();
+        self.outgoing.change(|state| state.is_closed = true);
     }
 
     /// Breaks both ways, as a reset does.
     pub fn reset(&self) {
         for way in [&self.incoming, &self.outgoing] {
-            way.state.borrow_mut().is_broken = true;
-            way.bell.ring();
+            way.change(|state| state.is_broken = true);
         }
     }
 

@@ -33,6 +33,10 @@ struct FileSystem {
     bytes_min: u64,
 }
 
+/// Arguments for the file systems that are ext2 with a journal.
+const EXT_WITH_A_JOURNAL: &[&str] =
+    &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+
 const FILE_SYSTEMS: [FileSystem; 5] = [
     FileSystem {
         name: "ext2",
@@ -43,31 +47,13 @@ const FILE_SYSTEMS: [FileSystem; 5] = [
     FileSystem {
         name: "ext3",
         package: "e2fsprogs",
-        arguments: &[
-            "-q",
-            "-F",
-            "-m",
-            "0",
-            "-i",
-            "8192",
-            "-E",
-            "lazy_itable_init=0,lazy_journal_init=0",
-        ],
+        arguments: EXT_WITH_A_JOURNAL,
         bytes_min: 16 << 20,
     },
     FileSystem {
         name: "ext4",
         package: "e2fsprogs",
-        arguments: &[
-            "-q",
-            "-F",
-            "-m",
-            "0",
-            "-i",
-            "8192",
-            "-E",
-            "lazy_itable_init=0,lazy_journal_init=0",
-        ],
+        arguments: EXT_WITH_A_JOURNAL,
         bytes_min: 16 << 20,
     },
     FileSystem { name: "xfs", package: "xfsprogs", arguments: &["-q", "-f"], bytes_min: 320 << 20 },

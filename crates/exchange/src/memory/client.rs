@@ -1,6 +1,5 @@
 //! A client in memory.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::IoSlice;
@@ -10,7 +9,7 @@ use std::task::{Context, Poll};
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, ResponseHead};
 
-use super::{Bell, Pipe};
+use super::{Pipe, Watched};
 use crate::client::{BodyFault, ClientExchange, ClientLost, ResetReason};
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, collect};
 use crate::is_bodiless_status;
@@ -58,19 +57,7 @@ struct State {
     tunnel: Option<Pipe>,
 }
 
-#[derive(Default)]
-struct Shared {
-    state: RefCell<State>,
-    bell: Bell,
-}
-
-impl Shared {
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.state.borrow_mut());
-        self.bell.ring();
-        result
-    }
-}
+type Shared = Watched<State>;
 
 /// The client of an exchange.
 pub struct Client(Rc<Shared>);

@@ -1,6 +1,5 @@
 //! A server in memory.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use humboldt_http::h1::{BodyError, EncodeError, HeadLimits};
 use humboldt_http::{FieldName, Fields, Method, ResponseHead};
 use humboldt_store::FlowWriter;
 
-use super::{Bell, Pipe};
+use super::{Pipe, Watched};
 use crate::head::{AskHead, BodyLength, BodyPart};
 use crate::server::{Announced, ServerError, ServerExchange};
 use crate::tunnel::TunnelEnd;
@@ -49,19 +48,7 @@ struct State {
     tunnel: Option<Pipe>,
 }
 
-#[derive(Default)]
-struct Shared {
-    state: RefCell<State>,
-    bell: Bell,
-}
-
-impl Shared {
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.state.borrow_mut());
-        self.bell.ring();
-        result
-    }
-}
+type Shared = Watched<State>;
 
 /// The server of an exchange.
 pub struct Server(Rc<Shared>);
