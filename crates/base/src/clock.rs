@@ -3,7 +3,21 @@
 //! Pure crates never call this: they take `now` as an argument. The proxy reads the clock once per
 //! request and hands the value down.
 
+use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A clock of a simulation.
+pub type Source = fn() -> UnixMillis;
+
+thread_local! {
+    static SIMULATED: Cell<Option<Source>> = const { Cell::new(None) };
+}
+
+/// Replaces the clock of this thread, so that a simulation decides what time it is.
+// tidy: public, because the simulation uses it
+pub fn simulate(source: Source) {
+    SIMULATED.set(Some(source));
+}
 
 /// A moment of wall-clock time, in milliseconds since the Unix epoch.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,6 +26,9 @@ pub struct UnixMillis(pub i64);
 impl UnixMillis {
     /// The current time. A clock before 1970 reads as 0.
     pub fn now() -> Self {
+        if let Some(simulated) = SIMULATED.get() {
+            return simulated();
+        }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
     }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,9 @@ const GIVING_WAY: usize = 2;
 /// Connects to servers in memory, by address.
 pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError>>;
 
+/// Looks up names without name servers.
+pub type NamesInMemory = Box<dyn Fn(&str) -> Pin<Box<dyn Future<Output = Answer>>>>;
+
 /// One core's state.
 pub struct Core {
     /// Number of the core, from 0.
@@ -65,6 +69,8 @@ pub struct Core {
     connections: Cell<usize>,
     /// Servers in memory that replace real ones in tests.
     network: RefCell<Option<Network>>,
+    /// Names that replace those of name servers in a simulation.
+    names: RefCell<Option<NamesInMemory>>,
     /// Descriptors from this number on are kept free. A new descriptor gets the lowest free number,
     /// so its number tells how many are open.
     first_spare_descriptor: u64,
@@ -96,6 +102,7 @@ impl Core {
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
             network: RefCell::new(None),
+            names: RefCell::new(None),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
             purges_under_way: Rc::new(()),
@@ -219,6 +226,12 @@ impl Core {
         self.network.replace(Some(network));
     }
 
+    /// Makes look-ups ask `names` from now on.
+    // tidy: public, because the simulation uses it
+    pub fn use_names(&self, names: NamesInMemory) {
+        self.names.replace(Some(names));
+    }
+
     /// Connects to a server; `read_timeout` is its time limit for the answer.
     pub(crate) async fn connect(
         &self,
@@ -229,7 +242,9 @@ impl Core {
     ) -> Result<ServerExchange, ConnectError> {
         if let Some(network) = &*self.network.borrow() {
             let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
-            return network(peer.ok_or(ConnectError::NoAddress)?);
+            let mut server = network(peer.ok_or(ConnectError::NoAddress)?)?;
+            server.wait_at_most(read_timeout);
+            return Ok(server);
         }
         let connected = self.open_socket(addresses, port, options).await?;
         Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
@@ -251,6 +266,10 @@ impl Core {
 
     /// Looks up a name. If no descriptor is free, idle connections are closed.
     pub(crate) async fn look_up(&self, host: &str, asker: Asker) -> Answer {
+        let in_memory = self.names.borrow().as_ref().map(|names| names(host));
+        if let Some(answer) = in_memory {
+            return answer.await;
+        }
         let resolver = self.resolver();
         self.with_room(
             || resolver.lookup(host, asker),

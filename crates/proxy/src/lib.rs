@@ -37,5 +37,5 @@ mod transaction;
 
 pub use config::snapshot;
 pub use outcome::AccessLog;
-pub use serve::serve_connection;
+pub use serve::{answer_one, serve_connection};
 pub use shared::{InternalPages, Page, closes_page};

@@ -40,6 +40,21 @@ pub async fn serve_connection(
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
+/// Answers one request of a client without a socket.
+// tidy: public, because the simulation uses it
+pub async fn answer_one(
+    core: &Rc<Core>,
+    client: SocketAddr,
+    port: &Arc<HttpPort>,
+    exchange: &mut ClientExchange,
+    head: RequestHead,
+) {
+    let local = SocketAddr::new(client.ip(), port.port);
+    let connection = Connection::new(core, client, local, Arc::clone(port));
+    humboldt_exchange::answer(&connection, exchange, head).await;
+    connection.is_closed.set(true);
+}
+
 /// Sets `tcpkeepalive=` of the port.
 fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
     let Some(probes) = port.tcpkeepalive else { return };

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 17] = [
+const ROWS: [&str; 18] = [
     "humboldt-base",
     "humboldt-policy",
     "humboldt-options",
@@ -22,6 +22,7 @@ const ROWS: [&str; 17] = [
     "humboldt-proxy",
     "humboldt-admin",
     "humboldt",
+    "humboldt-simulation",
 ];
 
 /// The laboratory has rows of its own: it shares no code with the program, so that an error of one

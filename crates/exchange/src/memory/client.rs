@@ -117,6 +117,18 @@ impl Client {
         self.0.state.borrow().answer.clone()
     }
 
+    /// The end of the answer, if it has come.
+    // tidy: public, because the simulation uses it
+    pub fn answer_end(&self) -> Option<End> {
+        self.0.state.borrow().answer.end
+    }
+
+    /// Bytes of the body that have come.
+    // tidy: public, because the simulation uses it
+    pub fn answer_bytes(&self) -> usize {
+        self.0.state.borrow().answer.body.len()
+    }
+
     /// Waits for the head.
     pub async fn head(&self) -> ResponseHead {
         self.0.bell.until(|| self.0.state.borrow().answer.head.clone()).await

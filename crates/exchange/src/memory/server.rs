@@ -1,14 +1,19 @@
 //! A server in memory.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use humboldt_http::h1::{BodyError, EncodeError, HeadLimits};
 use humboldt_http::{FieldName, Fields, Method, ResponseHead};
 use humboldt_store::FlowWriter;
+use tokio::time::Sleep;
 
 use super::{Pipe, Watched};
 use crate::head::{AskHead, BodyLength, BodyPart};
@@ -57,6 +62,12 @@ pub struct Server(Rc<Shared>);
 pub struct ServerSide {
     shared: Rc<Shared>,
     peer: SocketAddr,
+    /// Longest wait for a message of the server.
+    patience: Option<Duration>,
+    /// The present wait.
+    waits: RefCell<Option<Pin<Box<Sleep>>>>,
+    /// The body and the trailers, if all of it had come with the head.
+    whole: Option<(Vec<u8>, Option<Fields>)>,
 }
 
 /// The sending side of one.
@@ -68,7 +79,13 @@ pub struct UploadSide {
 /// An exchange with a server at `peer`.
 pub fn server(peer: SocketAddr) -> (ServerExchange, Server) {
     let shared = Rc::<Shared>::default();
-    let side = ServerSide { shared: Rc::clone(&shared), peer };
+    let side = ServerSide {
+        shared: Rc::clone(&shared),
+        peer,
+        patience: None,
+        waits: RefCell::default(),
+        whole: None,
+    };
     (ServerExchange::Memory(side), Server(shared))
 }
 
@@ -155,16 +172,24 @@ impl ServerSide {
         UploadSide { shared: Rc::clone(&self.shared), is_finished: false }
     }
 
-    pub(crate) fn start_waiting(&self) {}
+    pub(crate) fn wait_at_most(&mut self, patience: Duration) {
+        self.patience = Some(patience);
+    }
 
-    fn poll_said(&self, cx: &Context<'_>) -> Poll<Said> {
-        match self.shared.state.borrow_mut().said.pop_front() {
-            Some(said) => Poll::Ready(said),
-            None => {
-                self.shared.bell.listen(cx);
-                Poll::Pending
-            }
+    pub(crate) fn start_waiting(&self) {
+        self.waits.take();
+    }
+
+    fn poll_said(&self, cx: &mut Context<'_>) -> Poll<Result<Said, ServerError>> {
+        if let Some(said) = self.shared.state.borrow_mut().said.pop_front() {
+            self.waits.take();
+            return Poll::Ready(Ok(said));
         }
+        self.shared.bell.listen(cx);
+        let Some(patience) = self.patience else { return Poll::Pending };
+        let mut waits = self.waits.borrow_mut();
+        let waits = waits.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        waits.as_mut().poll(cx).map(|()| Err(ServerError::TimedOut))
     }
 
     pub(crate) fn poll_head(
@@ -174,7 +199,7 @@ impl ServerSide {
         _most_bytes: usize,
         out: &mut ResponseHead,
     ) -> Poll<Result<(), ServerError>> {
-        let said = ready!(self.poll_said(cx));
+        let said = ready!(self.poll_said(cx))?;
         let mut state = self.shared.state.borrow_mut();
         let was_silent = !std::mem::replace(&mut state.has_said_something, true);
         Poll::Ready(match said {
@@ -200,6 +225,7 @@ impl ServerSide {
             self.shared.state.borrow_mut().said.push_back(Said::End(None));
         }
         let body_bytes = if is_bodiless { Some(0) } else { length };
+        self.whole = body_bytes.and_then(|bytes| self.take_whole(bytes));
         Ok(Announced { body_bytes, was_repaired: false })
     }
 
@@ -208,7 +234,12 @@ impl ServerSide {
         cx: &mut Context<'_>,
         writer: &mut FlowWriter,
     ) -> Poll<Result<bool, ServerError>> {
-        match ready!(self.poll_said(cx)) {
+        if let Some((body, trailers)) = self.whole.take() {
+            let mut state = self.shared.state.borrow_mut();
+            state.said.push_back(Said::Body(body));
+            state.said.push_back(Said::End(trailers));
+        }
+        match ready!(self.poll_said(cx))? {
             Said::Body(mut bytes) => {
                 let taken = match writer.poll_append(cx, &bytes) {
                     Poll::Ready(Ok(taken)) => taken,
@@ -231,11 +262,33 @@ impl ServerSide {
         }
     }
 
+    /// The rest of the answer, if it is there, and as long as was announced.
+    fn take_whole(&self, bytes: u64) -> Option<(Vec<u8>, Option<Fields>)> {
+        let mut state = self.shared.state.borrow_mut();
+        let is_whole = matches!(state.said.back(), Some(Said::End(_)));
+        let parts = state.said.iter().map(|said| if let Said::Body(part) = said { part.len() } else { 0 });
+        if !is_whole || parts.sum::<usize>() as u64 != bytes {
+            return None;
+        }
+        let (mut body, mut trailers) = (Vec::new(), None);
+        for said in state.said.drain(..) {
+            match said {
+                Said::Body(part) => body.extend(part),
+                Said::End(ended) => trailers = ended,
+                Said::Head(_) | Said::Failed => {}
+            }
+        }
+        Some((body, trailers))
+    }
+
     pub(crate) fn whole_body(&self) -> Option<&[u8]> {
-        None
+        self.whole.as_ref().map(|(body, _)| &**body)
     }
 
     pub(crate) fn skip_whole_body(&mut self) -> Result<(), ServerError> {
+        if let Some((_, trailers)) = self.whole.take() {
+            self.shared.state.borrow_mut().trailers = trailers;
+        }
         Ok(())
     }
 

@@ -139,6 +139,14 @@ impl ServerExchange {
         each!(self, Self, server => server.start_waiting());
     }
 
+    /// Sets the longest wait for a server in memory; one with a socket has it already.
+    pub fn wait_at_most(&mut self, patience: Duration) {
+        match self {
+            Self::H1(_) => {}
+            Self::Memory(server) => server.wait_at_most(patience),
+        }
+    }
+
     /// The next head of an answer, interim ones included.
     pub fn poll_head(
         &mut self,

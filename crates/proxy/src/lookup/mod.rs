@@ -10,7 +10,7 @@ use humboldt_freshness::{self as freshness, Disposition, Times};
 use crate::request::Request;
 
 /// The permitted use of a stored answer with these times.
-fn judge_age(request: &Request, times: &Times) -> Disposition {
+pub(crate) fn judge_age(request: &Request, times: &Times) -> Disposition {
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
     let now_s = request.received.secs();

@@ -11,6 +11,7 @@ use std::task::Poll;
 use humboldt_freshness::Times;
 use humboldt_http::range::{ByteRange, ContentRange};
 use humboldt_http::{FieldName, ResponseHead, Version};
+use humboldt_runtime::turns;
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{
     AbortReason, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress,
@@ -71,7 +72,7 @@ impl Assembly {
         let writer = core.shared.cache.private(request.key, self.key);
         let reader = writer.subscribe(ReaderKind::Client);
         let flow = Arc::clone(writer.flow());
-        tokio::task::spawn_local(while_wanted(Some(flow), Box::pin(self.feed(writer))));
+        turns::spawn_local(while_wanted(Some(flow), Box::pin(self.feed(writer))));
         reader
     }
 

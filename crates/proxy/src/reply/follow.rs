@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_exchange::ClientExchange;
+use humboldt_freshness::Disposition;
 use humboldt_logs::access::Tag;
 use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
 
 use crate::config::cache_status::{Forward, Storing, Usage};
 use crate::errors::ErrorPage;
 use crate::fetch::job::{Failure, Report};
+use crate::lookup::judge_age;
 use crate::lookup::memory::{HitObject, variant_key};
 use crate::outcome::Outcome;
 use crate::reply::assemble::{self, Assembly};
@@ -31,6 +33,7 @@ pub(crate) async fn follow(
     report: Option<&Report>,
     tag: Tag,
 ) -> Served {
+    let came_before = reader.flow().published().is_some();
     let head = match await_head(transaction, &mut reader).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => {
@@ -46,7 +49,10 @@ pub(crate) async fn follow(
             return Served::Done(local::failed(transaction, report.failure(reason), outcome).await);
         }
     };
-    if report.is_none() && !is_ours(transaction.request, &head) {
+    if report.is_none()
+        && (!is_ours(transaction.request, &head)
+            || came_before && !is_fresh(transaction.request, &head))
+    {
         return Served::LookAgain;
     }
     if let Some(object) = &head.object {
@@ -89,6 +95,17 @@ fn is_ours(request: &Request, head: &FlowHead) -> bool {
         Some(marker) => variant_key(request, marker) == head.info.key,
         None => true,
     }
+}
+
+/// Whether an answer that had begun to arrive when this request came is still fresh for it. A body
+/// may take longer than its lifetime to arrive.
+fn is_fresh(request: &Request, head: &FlowHead) -> bool {
+    head.info.times.as_ref().is_none_or(|times| {
+        matches!(
+            judge_age(request, times),
+            Disposition::Fresh | Disposition::StaleWhileRevalidate
+        )
+    })
 }
 
 enum Waited {

@@ -8,6 +8,7 @@ use humboldt_base::counters::Counter;
 use humboldt_http::Method;
 use humboldt_http::range::ByteRange;
 use humboldt_logs::access::Tag;
+use humboldt_runtime::turns;
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, FlowWriter, Progress, ReaderKind};
 
@@ -61,7 +62,7 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
 fn feed(core: &Rc<Core>, hit: DiskHit, writer: FlowWriter) -> Option<FlowReader> {
     let reader = writer.subscribe(ReaderKind::Client)?;
     let core = Rc::clone(core);
-    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer).await });
+    turns::spawn_local(async move { hit.feed(&core.shared.cache, writer).await });
     Some(reader)
 }
 

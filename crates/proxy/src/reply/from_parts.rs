@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use humboldt_http::range::{ByteRange, ContentRange, Resolved};
 use humboldt_logs::access::Tag;
+use humboldt_runtime::turns;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::{Entry, FlowReader, Key, Object, PartList, Piece, ReaderKind};
 
@@ -281,7 +282,7 @@ async fn fetch_gap(
     };
     let reader = writer.subscribe(ReaderKind::Client)?;
     let core = Rc::clone(core);
-    tokio::task::spawn_local(
+    turns::spawn_local(
         async move { deliver::deliver(&core, &mut job, answer, writer).await },
     );
     Some(fetched(reader))

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use humboldt_http::FieldName;
 use humboldt_http::range::ContentRange;
+use humboldt_runtime::turns;
 use humboldt_store::{FlowHead, FlowReader, ReaderKind};
 
 use crate::core::Core;
@@ -90,7 +91,7 @@ pub(crate) async fn from_server(
     let reader = writer.subscribe(ReaderKind::Client);
     let core = Rc::clone(core);
     let mut job = job;
-    tokio::task::spawn_local(
+    turns::spawn_local(
         async move { deliver::deliver(&core, &mut job, answer, writer).await },
     );
     reader

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
+use humboldt_runtime::turns;
 use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
 use humboldt_store::{Purge, Purged};
 
@@ -47,7 +48,7 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
         return text(503, b"Not purged: too many purges wait for a disk.\n".to_vec());
     }
     let (its_core, its_request) = (Rc::clone(core), Rc::clone(request));
-    let purge = tokio::task::spawn_local(async move {
+    let purge = turns::spawn_local(async move {
         let local = carry_out(&its_core, &its_request).await;
         drop(under_way);
         local

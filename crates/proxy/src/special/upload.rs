@@ -11,6 +11,7 @@ use humboldt_exchange::client::BodyFault;
 use humboldt_exchange::{BodyPump, PumpError, ServerError, ServerExchange};
 use humboldt_http::{Method, ResponseHead};
 use humboldt_logs::access::Tag;
+use humboldt_runtime::turns;
 use humboldt_store::ReaderKind;
 
 use crate::config::cache_status::Forward;
@@ -191,7 +192,7 @@ pub(crate) async fn deliver(
     };
     let its_core = Rc::clone(core);
     let task = async move { delivery::deliver(&its_core, &mut job, answer, writer).await };
-    tokio::task::spawn_local(Box::pin(task));
+    turns::spawn_local(Box::pin(task));
     let tag = if request.head.method == Method::Connect { Tag::Tunnel } else { Tag::Miss };
     let outcome = |status| Outcome::miss(tag, status, Some(report.route()));
     let flow = match transaction.while_it_stays(pin!(reader.head())).await {

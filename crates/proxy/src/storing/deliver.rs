@@ -10,6 +10,7 @@ use std::task::Poll;
 use humboldt_base::counters::Counter;
 use humboldt_exchange::ServerError;
 use humboldt_logs::access::Tag;
+use humboldt_runtime::turns;
 use humboldt_store::flow::Flow;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 use humboldt_store::{AbortReason, Dir, FlowReader, FlowWriter, ReaderKind};
@@ -37,7 +38,7 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 /// Fetches into `writer`, as a task of its own.
 pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
     // Boxed, since the future has kilobytes, which would otherwise be moved several times.
-    tokio::task::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
+    turns::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
 }
 
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {

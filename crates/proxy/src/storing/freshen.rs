@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use humboldt_freshness::{self as freshness, CacheControl, Times};
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
+use humboldt_runtime::turns;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
     Fate, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
@@ -120,7 +121,7 @@ fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirme
     if core.shared.cache.on_disk(&record.key) {
         let cache = Arc::clone(&core.shared.cache);
         let flow = Arc::clone(writer.flow());
-        tokio::task::spawn_local(async move {
+        turns::spawn_local(async move {
             cache.update_on_disk(flow.epoch(), &record, &confirmed).await
         });
     }

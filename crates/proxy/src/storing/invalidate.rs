@@ -8,6 +8,7 @@ use std::task::Poll;
 use humboldt_base::counters::Counter;
 use humboldt_freshness as freshness;
 use humboldt_http::{FieldName, ResponseHead, Url};
+use humboldt_runtime::turns;
 use humboldt_store::{FlowWriter, Key, Voiding};
 
 use crate::core::Core;
@@ -53,7 +54,7 @@ pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
     let is_pending =
         std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
     if is_pending {
-        tokio::task::spawn_local(removal);
+        turns::spawn_local(removal);
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use humboldt_freshness as freshness;
 use humboldt_http::range::{self, ContentRange};
 use humboldt_http::{FieldName, ResponseHead};
+use humboldt_runtime::turns;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::flow::{Flow, Writing};
 use humboldt_store::{Key, Object, PARTIAL, Part};
@@ -98,7 +99,7 @@ pub(crate) fn add(
         return list_part(core, request, request_time, (flow, writing), new);
     }
     let (core, request, flow) = (Rc::clone(core), Rc::clone(request), Arc::clone(flow));
-    tokio::task::spawn_local(async move {
+    turns::spawn_local(async move {
         let cache = &core.shared.cache;
         match cache.open(request.key, &new.list, request.url.as_bytes()).await {
             Lookup::Found(DiskEntry::Object(hit)) if hit.head.status == PARTIAL => {
@@ -152,7 +153,7 @@ fn list_part(
     };
     let dir = cache.select_dir(Some(object.body_bytes()));
     let core = Rc::clone(core);
-    tokio::task::spawn_local(async move {
+    turns::spawn_local(async move {
         let _writing = writing;
         let cache = &core.shared.cache;
         let Some(dir) = dir else {

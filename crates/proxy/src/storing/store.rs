@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::FieldName;
+use humboldt_runtime::turns;
 use humboldt_store::scheme::Record;
 use humboldt_store::{
     Dir, Fate, FlowReader, FlowWriter, ReaderKind, SwapOutError, VaryMarker, Writing,
@@ -24,7 +25,7 @@ pub(crate) fn swap_out(
 ) {
     let epoch = reader.flow().epoch();
     let core = Rc::clone(core);
-    tokio::task::spawn_local(async move {
+    turns::spawn_local(async move {
         let (cache, times) = (&core.shared.cache, record.times);
         let write_marker = async {
             if let Some((marker, _writing)) = marker
@@ -102,7 +103,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         }
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);
-            tokio::task::spawn_local(async move {
+            turns::spawn_local(async move {
                 let _writing = writing;
                 let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
                 count_swap_out(&core, outcome);

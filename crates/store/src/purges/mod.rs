@@ -145,7 +145,7 @@ impl Purges {
         // However many come at once, one thread waits for the disk.
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let this = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || {
+        let written = humboldt_runtime::turns::blocking(move || {
             let _turn = turn;
             this.register_now(&purges)
         });

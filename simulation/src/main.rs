@@ -1,0 +1,88 @@
+//! The whole proxy under a seed: clients, servers, names, disks and time are simulated, and everything
+//! that happens follows from one number. An oracle knows what each request may get.
+//!
+//! `cargo xtask simulate` runs it. Each seed is a process of its own, so that a hang or an abort is
+//! the failure of one seed, and so that a seed does the same alone as among others.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line program talks on its terminal"
+)]
+
+mod bodies;
+mod chance;
+mod client;
+mod clock;
+mod operator;
+mod oracle;
+mod origin;
+mod plan;
+mod site;
+mod trace;
+mod world;
+
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use clap::Parser;
+use tokio::task::LocalSet;
+
+use crate::chance::Chance;
+use crate::plan::Plan;
+use crate::site::Site;
+use crate::world::{Log, World};
+
+#[derive(Parser)]
+struct Arguments {
+    /// The seed to run
+    #[arg(long)]
+    seed: u64,
+    /// Show each event on standard error
+    #[arg(long)]
+    show: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.show {
+        trace::show();
+    }
+    let faults = run(arguments.seed);
+    let (events, hash) = trace::sum();
+    println!("seed {}: {events} events, {hash:016x}", arguments.seed);
+    for fault in &faults {
+        println!("seed {}: {fault}", arguments.seed);
+    }
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a seed; returns what went wrong.
+fn run(seed: u64) -> Vec<String> {
+    let plan = Rc::new(Plan::new(seed));
+    let site = Rc::new(Site::new(plan.resources, &mut Chance::new(seed, 4)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let _context = runtime.enter();
+    clock::start();
+    chance::set_turns(seed, plan.late_per_mille);
+    trace::line(|| format!("{plan:?}"));
+    let folder = tempfile::tempdir().expect("a directory");
+    for life in 0..plan.lives {
+        let log = Log { folder: folder.path() };
+        let first = site.ids();
+        let tasks = LocalSet::new();
+        let world = {
+            let _tasks = tasks.enter();
+            World::new(&plan, &site, life, &log)
+        };
+        tasks.block_on(&runtime, async { world.live().await });
+        drop(tasks);
+        world.check_log(&log, first..site.ids());
+        // Nothing was on a disk.
+        site.resources.iter().for_each(site::Resource::crashed);
+    }
+    site.faults()
+}

@@ -1,0 +1,77 @@
+//! What a seed stands for. Each seed has its own world: few resources or many, calm or troubled, so
+//! that rare things are frequent somewhere.
+
+use crate::chance::Chance;
+
+/// The world of a seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) cores: usize,
+    pub(crate) resources: usize,
+    pub(crate) clients: usize,
+    pub(crate) requests: u64,
+    pub(crate) lives: u64,
+    /// How often a task is late, in a thousand turns.
+    pub(crate) late_per_mille: u64,
+    /// How often a server fails, in a thousand requests.
+    pub(crate) server_fails_per_mille: u64,
+    /// Longest usual wait of a server, in ms.
+    pub(crate) server_ms: u64,
+    /// Longest usual wait of a client between two requests, in ms.
+    pub(crate) client_ms: u64,
+    /// How often a client leaves or reads slowly, in a thousand requests.
+    pub(crate) leaves_per_mille: u64,
+    pub(crate) slow_per_mille: u64,
+    /// How often names have no answer, in a thousand look-ups.
+    pub(crate) names_fail_per_mille: u64,
+    /// Whether the proxy's clock jumps.
+    pub(crate) jumps: bool,
+    /// Whether the operator changes the configuration.
+    pub(crate) reloads: bool,
+    /// Whether servers change what they have by themselves.
+    pub(crate) changes: bool,
+    /// Weights of what clients do: read, change, purge.
+    pub(crate) writes: u64,
+    pub(crate) purges: u64,
+    pub(crate) collapsed: bool,
+    pub(crate) cache_mem: &'static str,
+    pub(crate) in_memory_max: &'static str,
+    pub(crate) quick_abort: bool,
+    /// Whether a rule denies addresses, and a name leads to one of them now and then.
+    pub(crate) egress: bool,
+}
+
+/// Values of `cache_mem`.
+pub(crate) const MEMORY: [&str; 5] = ["0", "512 KB", "2 MB", "8 MB", "64 MB"];
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Self {
+        let chance = &mut Chance::new(seed, 2);
+        Self {
+            seed,
+            cores: chance.one(&[1, 2, 3]),
+            resources: chance.one(&[1, 3, 8, 24]),
+            clients: chance.one(&[2, 4, 8, 12]),
+            requests: chance.one(&[10, 20, 40]),
+            lives: chance.one(&[1, 2, 3]),
+            late_per_mille: chance.one(&[0, 30, 150, 400]),
+            server_fails_per_mille: chance.one(&[0, 0, 20, 200]),
+            server_ms: chance.one(&[1, 20, 500, 20_000]),
+            client_ms: chance.one(&[1, 50, 1_000, 30_000]),
+            leaves_per_mille: chance.one(&[0, 20, 150]),
+            slow_per_mille: chance.one(&[0, 50, 300]),
+            names_fail_per_mille: chance.one(&[0, 0, 20, 200]),
+            jumps: chance.per_mille(150),
+            reloads: chance.per_mille(500),
+            changes: chance.per_mille(600),
+            writes: chance.one(&[0, 3, 15]),
+            purges: chance.one(&[0, 3, 15]),
+            collapsed: chance.per_mille(800),
+            cache_mem: chance.one(&MEMORY),
+            in_memory_max: chance.one(&["20 KB", "512 KB", "4 MB"]),
+            quick_abort: chance.per_mille(500),
+            egress: chance.per_mille(200),
+        }
+    }
+}

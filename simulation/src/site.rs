@@ -1,0 +1,187 @@
+//! The resources of a simulation: what servers have, and what clients may no longer get.
+
+use std::cell::{Cell, RefCell};
+
+use crate::bodies::{Body, mix};
+use crate::chance::Chance;
+
+/// Variants of a resource that varies.
+pub(crate) const VARIANTS: usize = 3;
+
+/// Lengths of bodies: around the sizes at which the proxy treats them differently.
+const LENGTHS: [u64; 12] =
+    [0, 1, 700, 4_096, 13_000, 16_000, 66_000, 140_000, 300_000, 700_000, 1_300_000, 5_000_000];
+
+/// Whom an answer is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// For all.
+    Public,
+    /// For all, after the server was asked.
+    Confirmed,
+    /// For the asker alone.
+    Private,
+    /// For the asker alone, and not to be kept.
+    NoStore,
+}
+
+/// A thing that servers have.
+pub(crate) struct Resource {
+    pub(crate) number: usize,
+    pub(crate) host: String,
+    pub(crate) url: String,
+    pub(crate) tag: String,
+    pub(crate) scope: Scope,
+    pub(crate) lifetime_s: u64,
+    pub(crate) stale_s: u64,
+    pub(crate) has_etag: bool,
+    pub(crate) varies: bool,
+    pub(crate) is_chunked: bool,
+    pub(crate) has_ranges: bool,
+    pub(crate) lengths: [u64; 3],
+    /// The version that the server has now.
+    version: Cell<u32>,
+    /// The oldest version that a client may get, by variant.
+    floor: [Cell<u32>; VARIANTS],
+    /// The same after a crash.
+    lasting: Cell<u32>,
+}
+
+/// A version that must not be older than these.
+pub(crate) type Floor = [u32; VARIANTS];
+
+impl Resource {
+    fn new(number: usize, chance: &mut Chance) -> Self {
+        let host = format!("h{}.sim", number % 3);
+        let scope = chance.weighted(&[
+            (20, Scope::Public),
+            (3, Scope::Confirmed),
+            (2, Scope::Private),
+            (2, Scope::NoStore),
+        ]);
+        let most = chance.weighted(&[(6, 5_u64), (6, 9), (1, 12)]);
+        let mut length = || LENGTHS[chance.below(most) as usize];
+        let lengths = [length(), length(), length()];
+        Self {
+            number,
+            url: format!("http://{host}/{}/{number}", ["news", "img"][number % 2]),
+            host,
+            tag: format!("t{}", number % 4),
+            scope,
+            lifetime_s: chance.one(&[0, 1, 5, 60, 600, 86_400]),
+            stale_s: chance.one(&[0, 0, 0, 5, 300]),
+            has_etag: chance.per_mille(800),
+            varies: chance.per_mille(250),
+            is_chunked: chance.per_mille(300),
+            has_ranges: chance.per_mille(600),
+            lengths,
+            version: Cell::new(1),
+            floor: Default::default(),
+            lasting: Cell::new(0),
+        }
+    }
+
+    /// The version that the server has.
+    pub(crate) fn version(&self) -> u32 {
+        self.version.get()
+    }
+
+    /// The server has another version from now on.
+    pub(crate) fn change(&self) -> u32 {
+        self.version.set(self.version.get() + 1);
+        self.version.get()
+    }
+
+    /// The body of a version. `asker` counts if it is private.
+    pub(crate) fn body(&self, version: u32, variant: usize, asker: u64) -> Body {
+        let variant = if self.varies { variant } else { 0 };
+        let asker = if self.is_for_all() { 0 } else { asker };
+        let parts = [self.number as u64, u64::from(version), variant as u64, asker];
+        let identity = parts.into_iter().fold(1, |identity, part| mix(identity ^ mix(part)));
+        Body { identity, bytes: self.lengths[version as usize % self.lengths.len()] }
+    }
+
+    /// Whether an answer to one client may go to another.
+    pub(crate) fn is_for_all(&self) -> bool {
+        matches!(self.scope, Scope::Public | Scope::Confirmed)
+    }
+
+    /// The oldest versions that a request may get that begins now.
+    pub(crate) fn floor(&self) -> Floor {
+        std::array::from_fn(|variant| self.floor[variant].get())
+    }
+
+    /// A client has this version whole: nobody gets an older one.
+    pub(crate) fn is_served(&self, version: u32, variant: usize) {
+        let floor = &self.floor[if self.varies { variant } else { 0 }];
+        floor.set(floor.get().max(version));
+    }
+
+    /// What is older than this version is gone: it was replaced, or purged.
+    pub(crate) fn is_gone_before(&self, version: u32, is_lasting: bool) {
+        (0..VARIANTS).for_each(|variant| {
+            let floor = &self.floor[variant];
+            floor.set(floor.get().max(version));
+        });
+        if is_lasting {
+            self.lasting.set(self.lasting.get().max(version));
+        }
+    }
+
+    /// After a crash, what was not purged may be back.
+    pub(crate) fn crashed(&self) {
+        self.floor.iter().for_each(|floor| floor.set(self.lasting.get()));
+    }
+}
+
+/// All resources, and everything that has gone wrong.
+pub(crate) struct Site {
+    pub(crate) resources: Vec<Resource>,
+    /// The servers are out of order: clients may get errors.
+    pub(crate) is_troubled: Cell<bool>,
+    faults: RefCell<Vec<String>>,
+    ids: Cell<u64>,
+}
+
+impl Site {
+    pub(crate) fn new(count: usize, chance: &mut Chance) -> Self {
+        Self {
+            resources: (0..count).map(|number| Resource::new(number, chance)).collect(),
+            is_troubled: Cell::new(false),
+            faults: RefCell::default(),
+            ids: Cell::new(1),
+        }
+    }
+
+    /// The number of the next request.
+    pub(crate) fn ids(&self) -> u64 {
+        self.ids.get()
+    }
+
+    /// A number for a request.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.replace(self.ids.get() + 1)
+    }
+
+    /// The resource with this URL.
+    pub(crate) fn find(&self, host: &[u8], path: &[u8]) -> Option<&Resource> {
+        let path = path.strip_prefix(b"http://").map_or(path, |rest| {
+            rest.iter().position(|byte| *byte == b'/').map_or(rest, |at| &rest[at..])
+        });
+        self.resources.iter().find(|resource| {
+            resource.host.as_bytes() == host
+                && resource.url.as_bytes()["http://".len() + host.len()..] == *path
+        })
+    }
+
+    /// Notes a violation.
+    pub(crate) fn wrong(&self, what: String) {
+        crate::trace::line(|| format!("WRONG: {what}"));
+        self.faults.borrow_mut().push(what);
+    }
+
+    /// The violations so far.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.borrow().clone()
+    }
+}

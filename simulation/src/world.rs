@@ -1,0 +1,250 @@
+//! One life of the proxy: from its start to its end or to a crash.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_conf::{Config, HttpPort};
+use humboldt_exchange::memory;
+use humboldt_logs::access::{AccessFormat, LogFormat};
+use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
+use humboldt_net::connect::ConnectError;
+use humboldt_net::dns::{DnsError, NameCache};
+use humboldt_proxy::AccessLog;
+use humboldt_proxy::core::Core;
+use humboldt_proxy::shared::Shared;
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_store::{Cache, CacheSettings, NoEvents};
+use tokio::task::JoinHandle;
+
+use crate::chance::Chance;
+use crate::client;
+use crate::operator;
+use crate::origin;
+use crate::plan::Plan;
+use crate::site::Site;
+use crate::trace;
+
+/// The network that rules deny.
+const DENIED: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+/// Time after which nothing of the last requests is left.
+const QUIET: Duration = Duration::from_secs(4 * 3600);
+
+/// Everything that one life consists of.
+pub(crate) struct World {
+    pub(crate) plan: Rc<Plan>,
+    pub(crate) site: Rc<Site>,
+    pub(crate) life: u64,
+    pub(crate) cores: Vec<Rc<Core>>,
+    pub(crate) port: Arc<HttpPort>,
+    pub(crate) shared: Arc<Shared>,
+    /// Servers that are being asked.
+    asking: Rc<Cell<usize>>,
+    chance: Rc<RefCell<Chance>>,
+    logs: LogService,
+    sink: Arc<LineSink>,
+}
+
+/// The number of requests that began, and whose line in access.log must be there.
+pub(crate) struct Log<'a> {
+    pub(crate) folder: &'a Path,
+}
+
+impl World {
+    pub(crate) fn new(plan: &Rc<Plan>, site: &Rc<Site>, life: u64, log: &Log<'_>) -> Rc<Self> {
+        let (snapshot, settings) = configure(plan, plan.cache_mem);
+        let logs = LogService::start().expect("a log thread");
+        let options = SinkOptions { cores: plan.cores, ..SinkOptions::default() };
+        let destination = Destination::File(log.folder.join("access.log"));
+        let sink = logs.open(destination, options).expect("a log");
+        let cache = Cache::new(settings, plan.cores, Vec::new(), Arc::new(NoEvents));
+        let port = Arc::new(snapshot.config.http_port[0].clone());
+        let names = Arc::new(NameCache::new(10));
+        let shared = Shared::new(snapshot, vec![access_log(&sink)], cache, names, plan.cores);
+        let cores = (0..plan.cores).map(|id| Core::new(id, Arc::clone(&shared))).collect();
+        let chance = Rc::new(RefCell::new(Chance::new(plan.seed, 100 + life)));
+        let asking = Rc::new(Cell::new(0));
+        let (plan, site) = (Rc::clone(plan), Rc::clone(site));
+        let world =
+            Rc::new(Self { plan, site, life, cores, port, shared, asking, chance, logs, sink });
+        world.cores.iter().for_each(|core| world.connect(core));
+        world
+    }
+
+    /// Gives a core its network and its names.
+    fn connect(&self, core: &Core) {
+        let (plan, site) = (Rc::clone(&self.plan), Rc::clone(&self.site));
+        let (chance, asking) = (Rc::clone(&self.chance), Rc::clone(&self.asking));
+        core.use_network(Box::new(move |peer| {
+            if peer.ip() == DENIED {
+                site.wrong(format!("connected to {peer}, which the rules deny"));
+            }
+            let mut chance = chance.borrow_mut();
+            if chance.per_mille(plan.server_fails_per_mille / 4) {
+                site.is_troubled.set(true);
+                return Err(ConnectError::Refused(peer));
+            }
+            let own = Chance::new(chance.below(u64::MAX), 3);
+            let (exchange, server) = memory::server(peer);
+            let serving = origin::serve(Rc::clone(&site), Rc::clone(&plan), peer, server, own);
+            let asking = Rc::clone(&asking);
+            asking.set(asking.get() + 1);
+            tokio::task::spawn_local(async move {
+                serving.await;
+                asking.set(asking.get() - 1);
+            });
+            Ok(exchange)
+        }));
+        let (plan, site) = (Rc::clone(&self.plan), Rc::clone(&self.site));
+        let chance = Rc::clone(&self.chance);
+        core.use_names(Box::new(move |host| {
+            let mut chance = chance.borrow_mut();
+            let wait = chance.delay(plan.server_ms.min(2_000));
+            let fails = chance.per_mille(plan.names_fail_per_mille);
+            let is_bad = plan.egress && host == "h2.sim" && chance.per_mille(500);
+            let number = host.as_bytes().get(1).map_or(0, |digit| digit - b'0');
+            let site = Rc::clone(&site);
+            Box::pin(async move {
+                tokio::time::sleep(wait).await;
+                if fails {
+                    site.is_troubled.set(true);
+                    return Err(DnsError::Timeout);
+                }
+                let good = IpAddr::V4(Ipv4Addr::new(192, 0, 2, number));
+                Ok(Arc::from([if is_bad { DENIED } else { good }]))
+            })
+        }));
+    }
+
+    /// Puts another configuration into force.
+    pub(crate) fn reload(&self, cache_mem: &str) {
+        let (snapshot, settings) = configure(&self.plan, cache_mem);
+        self.shared.replace(snapshot, vec![access_log(&self.sink)]);
+        self.cores.iter().for_each(|core| core.reconfigure());
+        self.shared.cache.reconfigure(settings, Vec::new());
+    }
+
+    /// Whether directories may fail.
+    pub(crate) fn disks_fail(&self) -> bool {
+        false
+    }
+
+    /// Serves all clients, and ends.
+    pub(crate) async fn live(self: &Rc<Self>) {
+        trace::line(|| format!("life {}", self.life));
+        let helpers = [
+            tokio::task::spawn_local(maintain(Arc::clone(&self.shared))),
+            tokio::task::spawn_local(operator::run(Rc::clone(self))),
+        ];
+        let clients: Vec<JoinHandle<()>> = (0..self.plan.clients as u64)
+            .map(|number| tokio::task::spawn_local(client::run(Rc::clone(self), number)))
+            .collect();
+        for client in clients {
+            if let Err(error) = client.await {
+                self.site.wrong(format!("the simulation failed: {error}"));
+            }
+        }
+        self.become_quiet().await;
+        helpers.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Whatever was done for the clients ends with them.
+    async fn become_quiet(&self) {
+        let cache = &self.shared.cache;
+        let is_quiet = || cache.in_flight().is_empty() && self.asking.get() == 0;
+        let quiet = async {
+            while !is_quiet() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        if tokio::time::timeout(QUIET, quiet).await.is_err() {
+            let (fetches, servers) = (cache.in_flight().len(), self.asking.get());
+            self.site.wrong(format!("left at the end: {fetches} fetches, {servers} servers asked"));
+        }
+        let (bytes, used) = (cache.mem().in_flight_bytes(), cache.mem().used_bytes());
+        if bytes > 0 {
+            self.site.wrong(format!("{bytes} bytes in flight at the end"));
+        }
+        if used > cache.mem().limit() {
+            let limit = cache.mem().limit();
+            self.site.wrong(format!("{used} bytes in memory, of {limit}"));
+        }
+    }
+
+    /// Every request has one line, whatever became of it.
+    pub(crate) fn check_log(&self, log: &Log<'_>, requests: std::ops::Range<u64>) {
+        if !self.logs.flush(Duration::from_secs(60)) {
+            return self.site.wrong("access.log is not written".into());
+        }
+        let text = std::fs::read_to_string(log.folder.join("access.log")).unwrap_or_default();
+        let mut seen = vec![0_u32; (requests.end - requests.start) as usize];
+        for id in text.lines().filter_map(|line| line.trim().parse::<u64>().ok()) {
+            if requests.contains(&id) {
+                seen[(id - requests.start) as usize] += 1;
+            }
+        }
+        for (id, lines) in requests.zip(seen).filter(|(_, lines)| *lines != 1) {
+            self.site.wrong(format!("request {id} has {lines} lines in access.log"));
+        }
+    }
+}
+
+async fn maintain(shared: Arc<Shared>) {
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        shared.cache.maintain().await;
+    }
+}
+
+/// A log with the number of each request.
+fn access_log(sink: &Arc<LineSink>) -> AccessLog {
+    let format = LogFormat::compile("%{X-Id}>h").expect("a format");
+    AccessLog {
+        sink: Some(Arc::clone(sink)),
+        format: AccessFormat::Template(format),
+        condition: None,
+        strip_query_terms: false,
+    }
+}
+
+/// The configuration of a plan.
+fn configure(plan: &Plan, cache_mem: &str) -> (Arc<Snapshot>, CacheSettings) {
+    let mut text = String::from("http_port 3128\nvisible_hostname proxy.sim\n");
+    text += &format!("cache_mem {cache_mem}\n");
+    text += &format!("maximum_object_size_in_memory {}\n", plan.in_memory_max);
+    text += "maximum_object_size 8 MB\n";
+    text += if plan.collapsed { "collapsed_forwarding on\n" } else { "collapsed_forwarding off\n" };
+    if plan.quick_abort {
+        text += "quick_abort_min -1 KB\n";
+    }
+    text += "acl purge method PURGE\nacl denied dst 10.0.0.0/8\n";
+    text += "http_access allow purge\n";
+    if plan.egress {
+        text += "http_access deny denied\n";
+    }
+    text += "http_access allow all\n";
+    let (config, diagnostics) = humboldt_conf::parse_str("simulated", &text);
+    assert!(!diagnostics.has_errors(), "{}", diagnostics.render(false));
+    let settings = settings(&config);
+    let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles: {text}"));
+    (snapshot, settings)
+}
+
+fn settings(config: &Config) -> CacheSettings {
+    CacheSettings {
+        cache_mem_bytes: config.cache_mem,
+        memory_policy: config.memory_replacement_policy,
+        memory_object_bytes_max: config.maximum_object_size_in_memory,
+        disk_object_bytes_max: config.maximum_object_size,
+        read_ahead_bytes: config.read_ahead_gap,
+        dir_select: config.store_dir_select_algorithm,
+        memory_mode: config.memory_cache_mode,
+        in_transit: config.in_transit,
+    }
+}
