@@ -47,8 +47,8 @@ pub(crate) async fn run(world: Rc<World>, number: u64) {
     let mut chance = Chance::new(world.plan.seed, 1000 + number + 100 * world.life);
     for _ in 0..world.plan.requests {
         tokio::time::sleep(chance.delay(world.plan.client_ms)).await;
-        let resource = &world.site.resources
-            [chance.below(world.site.resources.len() as u64) as usize];
+        let resource =
+            &world.site.resources[chance.below(world.site.resources.len() as u64) as usize];
         one(&world, resource, &mut chance, number).await;
     }
 }
@@ -75,7 +75,8 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
             _ => Manner::LeavesAt(chance.below(200_000) as usize),
         }
     } else if chance.per_mille(plan.slow_per_mille) {
-        Manner::Slow(chance.one(&[500, 5_000, 60_000]), chance.one(&[10, 300, 3_000]))
+        let (bytes, pause_ms) = chance.one(&[(500, 10), (5_000, 300), (60_000, 3_000)]);
+        Manner::Slow(bytes, pause_ms)
     } else {
         Manner::Fast
     };
@@ -91,8 +92,10 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
         let head = answer.head.as_ref();
         let version = head.and_then(|head| head.fields.get_by_name(b"X-Version"));
         let version = version.map(|text| String::from_utf8_lossy(text).into_owned());
+        let status = head.and_then(|head| head.fields.get_by_name(b"Cache-Status"));
+        let status = status.map(|text| String::from_utf8_lossy(text).into_owned());
         format!(
-            "client {number}: {} has {:?} version {version:?}, {} bytes, {:?}",
+            "client {number}: {} has {:?} version {version:?}, {} bytes, {:?}, {status:?}",
             asked.id,
             head.map(|head| head.status),
             answer.body.len(),
@@ -234,7 +237,6 @@ pub(crate) struct Seen {
     /// The version in If-None-Match.
     pub(crate) tag: Option<u32>,
 }
-
 
 /// Now, by the true clock.
 pub(crate) fn now_ms() -> i64 {

@@ -101,7 +101,12 @@ impl<'a> Asked<'a> {
     /// Compares the answer with what is allowed.
     pub(crate) fn check(&self, world: &World, answer: &Answer, has_left: bool) {
         let wrong = |what: &str| {
-            world.site.wrong(format!("request {} ({:?} {}): {what}", self.id, self.kind, self.url()));
+            world.site.wrong(format!(
+                "request {} ({:?} {}): {what}",
+                self.id,
+                self.kind,
+                self.url()
+            ));
         };
         if answer.end.is_none() {
             return wrong("the answer has no end");
@@ -172,8 +177,7 @@ impl<'a> Asked<'a> {
         if version < floor {
             return Err(format!("version {version} after version {floor}"));
         }
-        if self.resource.varies
-            && number(fields, b"X-Served-Variant") as usize != self.seen.variant
+        if self.resource.varies && number(fields, b"X-Served-Variant") as usize != self.seen.variant
         {
             return Err(format!("another variant than {}", self.seen.variant));
         }
@@ -196,7 +200,8 @@ impl<'a> Asked<'a> {
             return Err(format!("{} of {} bytes", answer.body.len(), body.bytes));
         }
         self.age(world, &head.fields)?;
-        if is_whole {
+        // The cache may learn nothing from an answer that it must not store.
+        if is_whole && self.kind != Kind::NoStore {
             self.resource.is_served(version, self.seen.variant);
         }
         Ok(())

@@ -119,7 +119,9 @@ async fn reply(
     });
     trace::line(|| {
         let method = String::from_utf8_lossy(&asked.method).into_owned();
-        format!("server: {method} {} for {id}: version {version}", resource.url)
+        let range = asked.fields.get(FieldName::Range).map(String::from_utf8_lossy);
+        let fault = if breaks { ", breaks" } else { "" };
+        format!("server: {method} {} {range:?} for {id}: version {version}{fault}", resource.url)
     });
     let about = fields(resource, version, variant, id);
     if is_current {

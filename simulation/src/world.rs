@@ -155,7 +155,8 @@ impl World {
     /// Whatever was done for the clients ends with them.
     async fn become_quiet(&self) {
         let cache = &self.shared.cache;
-        let is_quiet = || cache.in_flight().is_empty() && self.asking.get() == 0;
+        let bytes = || cache.mem().in_flight_bytes();
+        let is_quiet = || cache.in_flight().is_empty() && self.asking.get() == 0 && bytes() == 0;
         let quiet = async {
             while !is_quiet() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -163,12 +164,12 @@ impl World {
         };
         if tokio::time::timeout(QUIET, quiet).await.is_err() {
             let (fetches, servers) = (cache.in_flight().len(), self.asking.get());
-            self.site.wrong(format!("left at the end: {fetches} fetches, {servers} servers asked"));
+            self.site.wrong(format!(
+                "left at the end: {fetches} fetches, {servers} servers asked, {} bytes in flight",
+                bytes()
+            ));
         }
-        let (bytes, used) = (cache.mem().in_flight_bytes(), cache.mem().used_bytes());
-        if bytes > 0 {
-            self.site.wrong(format!("{bytes} bytes in flight at the end"));
-        }
+        let used = cache.mem().used_bytes();
         if used > cache.mem().limit() {
             let limit = cache.mem().limit();
             self.site.wrong(format!("{used} bytes in memory, of {limit}"));

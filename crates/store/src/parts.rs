@@ -176,9 +176,10 @@ impl Part {
 
 impl Cache {
     /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the
-    /// present list's object, if there is one, and returns the head and times of the new list, and
-    /// whether the listed parts belong to the same answer as this one; otherwise a new list begins.
-    /// Returns the new list for [`Cache::write_object`], or `None` when a complete answer has
+    /// present object, a list or a whole answer, if there is one. It returns the head and times of
+    /// the new list, and whether the listed parts belong to the same answer as this one; otherwise a
+    /// new list begins. It returns `None` if the whole of the same answer is there. Returns the new
+    /// list for [`Cache::write_object`], or `None` when nothing is to be added, a newer answer has
     /// arrived meanwhile, the URL has been purged since `epoch`, or memory is short.
     pub fn add_part(
         &self,
@@ -187,17 +188,15 @@ impl Cache {
         url: &[u8],
         complete_bytes: u64,
         part: Part,
-        merge: impl FnOnce(Option<&Object>) -> (StoredHead, Times, bool),
+        merge: impl FnOnce(Option<&Object>) -> Option<(StoredHead, Times, bool)>,
     ) -> Option<Arc<Object>> {
         let _turn = self.lists.lock();
         let present = match self.lookup(&list) {
-            Some(Entry::Object(object)) if object.head.status == PARTIAL && *object.url == *url => {
-                Some(object)
-            }
+            Some(Entry::Object(object)) if *object.url == *url => Some(object),
             Some(Entry::Object(_)) => return None,
             _ => None,
         };
-        let (head, times, belongs) = merge(present.as_deref());
+        let (head, times, belongs) = merge(present.as_deref())?;
         let known = present.and_then(|object| PartList::of(&object)).filter(|_| belongs);
         let mut parts = known
             .filter(|known| known.complete_bytes == complete_bytes)

@@ -266,7 +266,8 @@ impl ServerSide {
     fn take_whole(&self, bytes: u64) -> Option<(Vec<u8>, Option<Fields>)> {
         let mut state = self.shared.state.borrow_mut();
         let is_whole = matches!(state.said.back(), Some(Said::End(_)));
-        let parts = state.said.iter().map(|said| if let Said::Body(part) = said { part.len() } else { 0 });
+        let parts =
+            state.said.iter().map(|said| if let Said::Body(part) = said { part.len() } else { 0 });
         if !is_whole || parts.sum::<usize>() as u64 != bytes {
             return None;
         }

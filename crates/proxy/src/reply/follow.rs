@@ -101,10 +101,7 @@ fn is_ours(request: &Request, head: &FlowHead) -> bool {
 /// may take longer than its lifetime to arrive.
 fn is_fresh(request: &Request, head: &FlowHead) -> bool {
     head.info.times.as_ref().is_none_or(|times| {
-        matches!(
-            judge_age(request, times),
-            Disposition::Fresh | Disposition::StaleWhileRevalidate
-        )
+        matches!(judge_age(request, times), Disposition::Fresh | Disposition::StaleWhileRevalidate)
     })
 }
 

@@ -282,9 +282,7 @@ async fn fetch_gap(
     };
     let reader = writer.subscribe(ReaderKind::Client)?;
     let core = Rc::clone(core);
-    turns::spawn_local(
-        async move { deliver::deliver(&core, &mut job, answer, writer).await },
-    );
+    turns::spawn_local(async move { deliver::deliver(&core, &mut job, answer, writer).await });
     Some(fetched(reader))
 }
 

@@ -91,8 +91,6 @@ pub(crate) async fn from_server(
     let reader = writer.subscribe(ReaderKind::Client);
     let core = Rc::clone(core);
     let mut job = job;
-    turns::spawn_local(
-        async move { deliver::deliver(&core, &mut job, answer, writer).await },
-    );
+    turns::spawn_local(async move { deliver::deliver(&core, &mut job, answer, writer).await });
     reader
 }

@@ -121,9 +121,9 @@ fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirme
     if core.shared.cache.on_disk(&record.key) {
         let cache = Arc::clone(&core.shared.cache);
         let flow = Arc::clone(writer.flow());
-        turns::spawn_local(async move {
-            cache.update_on_disk(flow.epoch(), &record, &confirmed).await
-        });
+        turns::spawn_local(
+            async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
+        );
     }
 }
 

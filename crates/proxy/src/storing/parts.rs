@@ -129,6 +129,13 @@ fn list_part(
     let NewPart { list, key, portion, received } = new;
     let part = Part { bytes: portion.bytes.clone(), key };
     let merge = |present: Option<&Object>| {
+        if let Some(whole) = present.filter(|object| object.head.status != PARTIAL)
+            && validator(&whole.head.to_response_head()).is_some_and(|own| own.is_of(&received))
+        {
+            return None;
+        }
+        // A whole answer of another version makes way.
+        let present = present.filter(|object| object.head.status == PARTIAL);
         let stored = present.map(|object| object.head.to_response_head());
         let belongs = portion.combinable
             && stored
@@ -144,7 +151,7 @@ fn list_part(
             present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
         let purge_number = flow.purge_number().min(listed);
         let (head, times) = freshen::to_store(core, request, request_time, &head, purge_number);
-        (head, times, belongs)
+        Some((head, times, belongs))
     };
     let cache = &core.shared.cache;
     let url = request.url.as_bytes();

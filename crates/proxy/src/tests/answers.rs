@@ -176,3 +176,57 @@ fn a_rule_about_answers_denies_what_a_server_has_said() {
         assert_eq!(world.lines(), [format!("TCP_DENIED_REPLY/403 GET {DIRECT}")]);
     });
 }
+
+#[test]
+fn a_part_of_a_newer_version_replaces_the_whole_of_an_older_one() {
+    let fields = "Cache-Control: max-age=60\r\n";
+    play("", async |world| {
+        world.pass(Duration::ZERO);
+        let asking = world.get("/a");
+        say_whole(&world.server().await, fields, b"old!");
+        asking.whole().await;
+        world.pass(Duration::from_secs(100));
+        // It has become stale. The whole of the newer one breaks off, and then a part comes.
+        let text = format!("GET {SITE}/a HTTP/1.1\r\nRange: bytes=2-3\r\n");
+        let asking = world.ask(&text, OPEN_BYTES);
+        let server = world.server().await;
+        assert_eq!(server.asked().await.fields.get(FieldName::Range), None);
+        server.send_head(head(200, &format!("{fields}Content-Length: 4\r\n")));
+        server.fail();
+        let server = world.server().await;
+        assert!(server.asked().await.fields.has(FieldName::Range));
+        let range = "Content-Range: bytes 2-3/4\r\nContent-Length: 2\r\n";
+        server.send_head(head(206, &format!("{fields}{range}")));
+        server.send_body(b"w!");
+        server.end(None);
+        assert_eq!(short(&asking.whole().await), (206, &b"w!"[..]));
+        world.close("192.0.2.1:80");
+        let answer = world.get("/a").over().await;
+        assert_eq!(answer.head.map(|head| head.status), Some(503), "the old one would be wrong");
+    });
+}
+
+fn say_whole(server: &Server, fields: &str, body: &[u8]) {
+    server.send_head(head(200, &format!("{fields}Content-Length: {}\r\n", body.len())));
+    server.send_body(body);
+    server.end(None);
+}
+
+#[test]
+fn an_answer_that_became_stale_while_it_arrived_is_not_joined() {
+    play("collapsed_forwarding on", async |world| {
+        world.pass(Duration::ZERO);
+        let first = world.get("/a");
+        let slow = world.server().await;
+        slow.send_head(head(200, "Cache-Control: max-age=60\r\nContent-Length: 4\r\n"));
+        slow.send_body(b"ol");
+        assert_eq!(first.client.body(2).await, b"ol");
+        world.pass(Duration::from_secs(100));
+        let second = world.get("/a");
+        say(&world.server().await, b"new!");
+        assert_eq!(short(&second.whole().await), (200, &b"new!"[..]));
+        slow.send_body(b"d!");
+        slow.end(None);
+        assert_eq!(short(&first.whole().await), (200, &b"old!"[..]));
+    });
+}

@@ -6,7 +6,7 @@ mod failing;
 mod leaving;
 mod uploads;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_base::clock::{self, UnixMillis};
 use humboldt_exchange::memory::{self, Answer, Client, End, Server};
 use humboldt_exchange::{BodyLength, answer};
 use humboldt_http::h1::{self, Framing, HeadLimits};
@@ -38,6 +39,13 @@ const SITE: &str = "http://192.0.2.1";
 
 /// Longest time of a story, by its own clock.
 const STORY: Duration = Duration::from_secs(3600);
+
+/// The time on the wall clock at the beginning of a story in which it passes.
+const BEGIN_MS: i64 = 1_800_000_000_000;
+
+thread_local! {
+    static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
 
 /// What a client takes that reads as fast as it can.
 const OPEN_BYTES: usize = usize::MAX;
@@ -142,6 +150,12 @@ impl World {
     /// Whether no server was connected to beside those that the story has met.
     fn asks_no_more(&self) -> bool {
         self.connected.borrow_mut().try_recv().is_err()
+    }
+
+    /// Lets time pass on the wall clock.
+    fn pass(&self, time: Duration) {
+        PASSED.set(PASSED.get() + time);
+        clock::simulate(|| UnixMillis(BEGIN_MS + PASSED.get().as_millis() as i64));
     }
 
     /// Nobody listens at this address.
