@@ -7,8 +7,8 @@
 //! An answer belongs to the time between sending its request and receiving its head. Of two answers
 //! whose times do not overlap the later one is newer, whatever their fields. Of two that overlap
 //! the one that was requested later is newer, if its Date is later (RFC 9111 4), or the same second
-//! and its head arrived later too, or there was a purge by tag or prefix in between. If these
-//! disagree it cannot be decided, and neither is kept ([`Standing::Unclear`]).
+//! and its head arrived later too. If these disagree it cannot be decided, and neither is kept
+//! ([`Standing::Unclear`]).
 //!
 //! A record that was read from a directory has no such time. It goes to memory only if no answer of
 //! its key has arrived, or is being written, since it was opened.
@@ -45,8 +45,6 @@ pub(crate) struct Stamp {
     pub(crate) asked: u64,
     pub(crate) answered: u64,
     pub(crate) date: i64,
-    /// Number of the newest purge by tag or prefix when it was asked for.
-    pub(crate) purges: u64,
     /// Made of its strong entity tag, 0 without: answers with the same are the same version.
     pub(crate) tag: u64,
 }
@@ -75,10 +73,9 @@ impl Stamp {
         if other.asked > self.answered {
             return Standing::Outdated;
         }
-        // A Date cannot order answers of one second. A purge can, if one was requested before it
-        // and the other after it.
-        let in_second = self.purges.cmp(&other.purges).then(self.answered.cmp(&other.answered));
-        let heads = self.date.cmp(&other.date).then(in_second);
+        // A Date cannot order answers of one second. A purge between their requests cannot either:
+        // the server may have answered the earlier one long after it.
+        let heads = self.date.cmp(&other.date).then(self.answered.cmp(&other.answered));
         match (self.asked.cmp(&other.asked), heads) {
             (Less, Less) => Standing::Outdated,
             (Greater, Greater) => Standing::Newest,
@@ -98,7 +95,6 @@ impl Stamp {
             asked: self.asked.max(other.asked),
             answered: self.answered.max(other.answered),
             date: self.date.max(other.date),
-            purges: self.purges.max(other.purges),
             tag: if self.tag == other.tag { self.tag } else { 0 },
         }
     }
@@ -461,12 +457,10 @@ impl Fetch {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// The head of the answer has come, with this Date and strong entity tag; it was asked for
-    /// after this purge. The first one counts.
-    pub(crate) fn answer(&self, purges: u64, date: i64, tag: Option<&[u8]>) -> Stamp {
+    /// The head of the answer has come, with this Date and strong entity tag. The first one counts.
+    pub(crate) fn answer(&self, date: i64, tag: Option<&[u8]>) -> Stamp {
         let tag = tag.map_or(0, |tag| Key::primary(tag).low64() | 1);
-        let now =
-            || Stamp { asked: self.asked(), answered: self.versions.now(), date, purges, tag };
+        let now = || Stamp { asked: self.asked(), answered: self.versions.now(), date, tag };
         *self.stamp.lock().get_or_insert_with(now)
     }
 

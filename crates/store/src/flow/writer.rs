@@ -78,7 +78,7 @@ impl FlowWriter {
 
     /// The final head has come, with this Date in unix seconds, and with this strong entity tag.
     pub fn answer(&self, date: i64, tag: Option<&[u8]>) {
-        self.flow.fetch.answer(self.flow.purge_number(), date, tag);
+        self.flow.fetch.answer(date, tag);
     }
 
     /// Makes known that the answer is coming for these keys, each with the generation of the Vary

@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::key;
 
 fn stamp(asked: u64, answered: u64, date: i64) -> Stamp {
-    Stamp { asked, answered, date, purges: 1, tag: 0 }
+    Stamp { asked, answered, date, tag: 0 }
 }
 
 #[test]
@@ -27,8 +27,6 @@ fn of_two_answers_the_one_that_was_asked_for_later_is_newer_if_its_date_says_so_
         // A Date cannot order answers within its second.
         (stamp(11, 15, 100), Unclear),
         (stamp(9, 30, 100), Unclear),
-        (Stamp { purges: 0, ..stamp(9, 30, 100) }, Outdated),
-        (Stamp { purges: 2, ..stamp(11, 15, 100) }, Newest),
         (stamp(11, 30, 99), Unclear),
         (stamp(9, 30, 101), Unclear),
     ];
@@ -48,10 +46,10 @@ fn answers_with_the_same_strong_entity_tag_are_the_same_version() {
     let versions = Arc::default();
     for (tag, expected) in [("\"1\"", Standing::Newest), ("\"2\"", Standing::Outdated)] {
         let (slow, part) = (fetch(&versions), fetch(&versions));
-        part.answer(0, 5, Some(b"\"1\""));
+        part.answer(5, Some(b"\"1\""));
         assert_eq!(part.announce(&[(key(1), 0)]), Standing::Newest);
         part.complete(&key(1), || ());
-        slow.answer(0, 4, Some(tag.as_bytes()));
+        slow.answer(4, Some(tag.as_bytes()));
         assert_eq!(slow.announce(&[(key(1), 0)]), expected, "{tag}");
     }
 }
@@ -68,7 +66,7 @@ fn is_newest(fetch: &Fetch) -> bool {
 }
 
 fn finish(fetch: &Fetch, date: i64, of: u64) -> Standing {
-    fetch.answer(0, date, None);
+    fetch.answer(date, None);
     let standing = fetch.announce(&[(key(of), 0)]);
     fetch.complete(&key(of), || ());
     fetch.end_writing();
@@ -80,9 +78,9 @@ fn what_is_coming_makes_nothing_outdated_before_it_is_complete() {
     let versions = Arc::default();
     for is_aborted in [true, false] {
         let (slow, newer) = (fetch(&versions), fetch(&versions));
-        newer.answer(0, 5, None);
+        newer.answer(5, None);
         assert_eq!(newer.announce(&[(key(1), 0)]), Standing::Newest);
-        slow.answer(0, 4, None);
+        slow.answer(4, None);
         assert!(is_newest(&slow));
         if !is_aborted {
             newer.complete(&key(1), || ());
@@ -119,12 +117,12 @@ fn an_answer_is_remembered_for_those_alone_who_were_on_their_way() {
 fn answers_of_one_vary_marker_stand_beside_each_other() {
     let versions = Arc::default();
     let (one, two, three) = (fetch(&versions), fetch(&versions), fetch(&versions));
-    three.answer(0, 9, None);
+    three.answer(9, None);
     assert_eq!(three.announce(&[(key(1), 7), (key(2), 0)]), Standing::Newest);
     three.complete(&key(2), || ());
-    one.answer(0, 5, None);
+    one.answer(5, None);
     assert_eq!(one.announce(&[(key(1), 7), (key(3), 0)]), Standing::Newest);
-    two.answer(0, 5, None);
+    two.answer(5, None);
     assert_eq!(two.announce(&[(key(1), 8), (key(3), 0)]), Standing::Outdated, "another marker");
 }
 
