@@ -62,6 +62,7 @@ pub(crate) fn set_turns(seed: u64, late_per_mille: u64) {
     TURNS.replace(Chance::new(seed, 1));
     LATE_PER_MILLE.set(late_per_mille);
     humboldt_runtime::turns::simulate(turn);
+    humboldt_base::rng::simulate(seed);
 }
 
 fn turn() -> Option<Duration> {

@@ -252,7 +252,10 @@ impl<'a> Asked<'a> {
         if is_whole && answer.body.len() as u64 != last + 1 - from {
             return Err(format!("{} bytes of {from}-{last}", answer.body.len()));
         }
-        if is_whole {
+        // If the server sent the whole, that is not complete yet.
+        let status = head.fields.get_by_name(b"Cache-Status").unwrap_or_default();
+        let is_of_whole = String::from_utf8_lossy(status).contains("fwd-status=200");
+        if is_whole && !is_of_whole {
             self.resource.is_served(version, self.seen.variant);
         }
         Ok(())

@@ -1,6 +1,33 @@
 //! A small seeded generator for decisions that must be repeatable in tests (sampling, back-off,
 //! spreading). Not for secrets.
 
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+
+thread_local! {
+    static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Makes [`secret`] follow from a seed on this thread.
+// tidy: public, because the simulation uses it
+pub fn simulate(seed: u64) {
+    SIMULATED.set(Some(seed));
+}
+
+/// A number that no outsider can guess, another one at each call; in a simulation, numbers that
+/// follow from its seed.
+pub fn secret() -> u64 {
+    match SIMULATED.get() {
+        None => RandomState::new().hash_one(0),
+        Some(seed) => {
+            let mut rng = Rng::new(seed);
+            let secret = rng.next_u64();
+            SIMULATED.set(Some(secret));
+            secret
+        }
+    }
+}
+
 /// SplitMix64: one addition and two multiplications a number, full period, any seed.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);

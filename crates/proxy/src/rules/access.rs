@@ -5,12 +5,11 @@
 //! need. Either way the caller gets a [`Decision`]: a list that has no answer never allows.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
-use humboldt_base::rng::Rng;
+use humboldt_base::rng::{self, Rng};
 use humboldt_http::ResponseHead;
 use humboldt_net::dns::{Answer, Asker};
 
@@ -390,7 +389,7 @@ fn subject(request: &Request) -> Subject<'_> {
 thread_local! {
     /// One generator for each core. Its seed is random: the standard library's hasher gets its keys
     /// from the system.
-    static RANDOM: RefCell<Rng> = RefCell::new(Rng::new(RandomState::new().hash_one(0_u8)));
+    static RANDOM: RefCell<Rng> = RefCell::new(Rng::new(rng::secret()));
 }
 
 /// Random bits for `random` ACLs.

@@ -13,11 +13,11 @@
 mod reserved;
 mod shard;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_base::limits::PAGE_BYTES;
+use humboldt_base::rng;
 use humboldt_policy::{Clock, Policy, Rank};
 use humboldt_sys::pages::{PageMut, PagePool};
 use parking_lot::Mutex;
@@ -169,7 +169,6 @@ impl MemTier {
     ) -> Self {
         let shards =
             (cores.saturating_mul(SHARDS_PER_CORE)).clamp(1, SHARDS_MAX).next_power_of_two();
-        let random = RandomState::new();
         let tier = Self {
             shards: (0..shards)
                 .map(|_| ShardCell {
@@ -177,7 +176,7 @@ impl MemTier {
                     first: AtomicU64::new(Rank::NOTHING.to_bits()),
                 })
                 .collect(),
-            seeds: [random.hash_one(1), random.hash_one(2)],
+            seeds: [rng::secret(), rng::secret()],
             pool: PagePool::new(0),
             limit_bytes: AtomicU64::new(0),
             boxed_bytes: AtomicU64::new(0),
