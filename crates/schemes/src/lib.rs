@@ -15,6 +15,8 @@ mod lock;
 mod null;
 mod ring;
 mod rock;
+#[doc(hidden)]
+pub mod simulated;
 mod tree;
 mod ufs;
 

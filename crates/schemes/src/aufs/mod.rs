@@ -15,8 +15,8 @@ use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
     Unlinked, Work,
 };
-use crate::tree::{Pool, Tree, TreeScheme, blocking};
-use crate::{AufsOptions, DirOptions, OpenError};
+use crate::tree::{Pool, Simulated, Tree, TreeScheme, blocking};
+use crate::{AufsOptions, DirOptions, OpenError, simulated};
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +38,10 @@ const CHORES_MAX: usize = 4096;
 pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, OpenError> {
     let AufsOptions { levels, threads } = options.own;
     options.own.check().map_err(|error| options.bad(error))?;
-    let engine = |tree| Arc::new(Aufs::new(tree, threads as usize)) as Arc<dyn Engine>;
+    let engine = |tree| match simulated::current() {
+        Some(disk) => Arc::new(Simulated::new(disk, tree)) as Arc<dyn Engine>,
+        None => Arc::new(Aufs::new(tree, threads as usize)),
+    };
     TreeScheme::open(NAME, &options.map(|_| levels), engine)
 }
 

@@ -41,8 +41,8 @@ struct Disk {
     threads: Threads,
 }
 
-/// Opens a file or device. No thread is started yet, and no ring made.
-pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
+/// Opens a real one.
+pub(super) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
     let uses_uring = uses_uring(options.io)?;
     let (file, direct) = open_file(options)?;
     let alignment_bytes = if direct { direct_alignment(&file) } else { 1 };

@@ -17,6 +17,7 @@
 mod disk;
 pub mod example;
 mod luck;
+mod simulated;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -36,7 +37,6 @@ use humboldt_sys::append_buffer::AppendBuffer;
 
 use crate::Io;
 
-pub(crate) use disk::open;
 pub(crate) use luck::Luck;
 
 /// Alignment that direct I/O needs where the system does not tell.
@@ -61,6 +61,14 @@ pub(crate) struct OpenBlock<'a> {
     pub create: bool,
     /// Open for reading only.
     pub read_only: bool,
+}
+
+/// Opens a file or device. No thread is started yet, and no ring made.
+pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
+    match crate::simulated::current() {
+        Some(disk) => simulated::open(&disk, options),
+        None => disk::open(options),
+    }
 }
 
 /// The end of an operation, and its buffer back.

@@ -113,7 +113,8 @@ pub(super) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let geometry = Geometry::new(options, purge_bytes)?;
     let superblock = found.unwrap_or(Superblock {
         stripes: geometry.stripes,
-        id: std::hash::RandomState::new().hash_one(path),
+        id: crate::simulated::store_id()
+            .unwrap_or_else(|| std::hash::RandomState::new().hash_one(path)),
         opens: 0,
         purge_bytes,
         snapshot_bytes: 0,

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use humboldt_store::scheme::{SchemeError, SchemeStats};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use super::data::DataFile;
 use super::format::{Purge, STRIPE_BYTES, Superblock};
@@ -23,6 +22,7 @@ use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use super::worker;
 use crate::coss::DirOptions;
 use crate::health::Health;
+use crate::simulated::{Background, Bell};
 
 /// Most bytes of objects in the hands of readers and writers at a time.
 const IN_HAND_BYTES_MAX: u64 = 64 << 20;
@@ -51,7 +51,7 @@ pub(super) struct Dir {
     pub(super) counts: Counts,
     pub(super) log: Mutex<Log>,
     /// The worker has something to do.
-    pub(super) work: Condvar,
+    pub(super) work: Bell,
     /// Stripes in memory by slot.
     pub(super) memory: RwLock<HashMap<u32, Arc<Membuf>>>,
     /// Sequence number of each slot, 0 for an empty one; also of slots that the size configured no
@@ -66,7 +66,7 @@ pub(super) struct Dir {
     percent: AtomicU8,
     is_closed: AtomicBool,
     is_stopping: AtomicBool,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    worker: Mutex<Option<Background>>,
     has_worker: AtomicBool,
     lock: Mutex<Option<File>>,
 }
@@ -126,7 +126,7 @@ impl Dir {
             health: Health::default(),
             counts: Counts::default(),
             log: Mutex::new(log),
-            work: Condvar::new(),
+            work: Bell::default(),
             memory: RwLock::default(),
             seqs: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             used_bytes: AtomicU64::new(0),
@@ -309,7 +309,7 @@ impl Dir {
         if self.left(self.index.remove_if(key, entry.file)) {
             // Without room in the purge log a scan may find it again, and it will not verify again.
             let _ = self.add_purge(&mut log, key);
-            self.work.notify_one();
+            self.work.ring();
         }
     }
 
@@ -346,7 +346,7 @@ impl Dir {
                 true => self.add_purge(&mut log, key)?,
                 false => log.purges.last_ticket(), // it may have been dropped a moment ago
             };
-            self.work.notify_one();
+            self.work.ring();
             (was_there, ticket)
         };
         self.wait(|log| match log.purges.fate(ticket) {
@@ -370,7 +370,7 @@ impl Dir {
             log.purges.retry();
             let has_unwritten = log.unwritten_stripes().any(Filling::has_unwritten);
             log.flushes_asked += u64::from(has_unwritten);
-            self.work.notify_one();
+            self.work.ring();
             has_unwritten.then_some(log.flushes_asked)
         };
         let Some(ask) = ask else { return Ok(()) };
@@ -432,7 +432,7 @@ impl Dir {
             log.is_stopped = true;
             log.take_wakers()
         };
-        self.work.notify_all();
+        self.work.ring();
         wakers.into_iter().for_each(Waker::wake);
         let worker = self.worker.lock().take();
         if let Some(worker) = worker

@@ -218,7 +218,7 @@ impl Log {
             }
         }
         let Some(victims) = self.victims.pop_front() else {
-            dir.work.notify_one();
+            dir.work.ring();
             return Err(Step::Wait);
         };
         for (key, file) in victims {
@@ -240,7 +240,7 @@ impl Log {
         self.full.extend(self.filling.replace(new));
         dir.count_full(self.full.len());
         self.next = StripeName { seq: name.seq + 1, slot: (name.slot + 1) % dir.geometry.stripes };
-        dir.work.notify_one();
+        dir.work.ring();
         Ok(())
     }
 

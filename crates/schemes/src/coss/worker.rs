@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::thread::JoinHandle;
 
 use humboldt_base::vital::Vital;
 use humboldt_store::index::FileIndex;
@@ -15,17 +14,36 @@ use super::format::{BLOCK_BYTES, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
 use super::purges::Batch;
 use super::rebuild;
 use super::stripes::{Log, Unwritten, Victims};
+use crate::simulated::{Background, Next};
 
 /// Starts it.
-pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<JoinHandle<()>> {
-    let dir = Arc::clone(dir);
-    std::thread::Builder::new().name("coss".to_owned()).spawn(move || {
+pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<Background> {
+    let (of_thread, of_steps) = (Arc::clone(dir), Arc::clone(dir));
+    let all = move || {
         let _vital = Vital::new("the thread of a coss cache_dir");
-        rebuild::run(&dir);
-        while let Some(work) = wait_for_work(&dir) {
-            do_work(&dir, work);
+        rebuild::run(&of_thread);
+        while let Some(work) = wait_for_work(&of_thread) {
+            do_work(&of_thread, work);
         }
-    })
+    };
+    let mut is_rebuilt = false;
+    let step = move || {
+        if !std::mem::replace(&mut is_rebuilt, true) {
+            rebuild::run(&of_steps);
+            return Next::Again;
+        }
+        let work = {
+            let mut log = of_steps.log.lock();
+            if log.is_stopped {
+                return Next::Ended;
+            }
+            choose(&of_steps, &mut log)
+        };
+        let Some(work) = work else { return Next::Rest };
+        do_work(&of_steps, work);
+        Next::Again
+    };
+    dir.work.start("coss", all, step)
 }
 
 /// The next work.

@@ -28,8 +28,8 @@ use self::exchange::{Exchange, Limits};
 pub use self::helper::{HELPER_COMMAND, HelperError, serve_as_helper};
 use self::keeper::{Keeper, Pace};
 use self::service::Service;
-use crate::tree::{Tree, TreeScheme};
-use crate::{DirOptions, DiskdOptions, OpenError};
+use crate::tree::{Simulated, Tree, TreeScheme};
+use crate::{DirOptions, DiskdOptions, OpenError, simulated};
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "diskd";
@@ -43,6 +43,9 @@ pub(crate) fn open(options: &DirOptions<DiskdOptions>) -> Result<TreeScheme, Ope
     options.own.check().map_err(|error| options.bad(error))?;
     let of_tree = options.map(|own| own.levels);
     TreeScheme::open_with(NAME, &of_tree, |tree| {
+        if let Some(disk) = simulated::current() {
+            return Ok(Arc::new(Simulated::new(disk, tree)));
+        }
         Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
 }

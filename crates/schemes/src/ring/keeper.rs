@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use humboldt_sys::aligned::Buffer;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::checkpoint::{self, Head};
 use super::format::{self, UNIT_BYTES};
@@ -15,6 +15,7 @@ use super::memory;
 use super::recover;
 use super::store::Store;
 use crate::PageCache;
+use crate::simulated::{Background, Bell, Next};
 
 /// Time between two looks at the available memory.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,8 +40,8 @@ const PATIENCE_ROUNDS_MAX: u32 = 64;
 #[derive(Default)]
 pub(crate) struct Keeper {
     orders: Mutex<Orders>,
-    given: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) given: Bell,
+    thread: Mutex<Option<Background>>,
     patience: Mutex<Patience>,
 }
 
@@ -63,7 +64,7 @@ struct Orders {
 impl Keeper {
     fn wake(&self) {
         self.orders.lock().is_wanted = true;
-        self.given.notify_one();
+        self.given.ring();
     }
 
     /// A round of housekeeping has begun.
@@ -106,7 +107,7 @@ impl Keeper {
     /// Ends the thread after its present job.
     pub(crate) fn stop(&self) {
         self.orders.lock().stop = true;
-        self.given.notify_one();
+        self.given.ring();
         // Nobody has to wait for the lock while this waits for the thread.
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -140,8 +141,10 @@ impl Store {
         if thread.is_some() || self.keeper.is_stopped() {
             return;
         }
-        let store = Arc::clone(self);
-        match thread::Builder::new().name("ring keeper".to_owned()).spawn(move || store.keep()) {
+        let (of_thread, of_steps) = (Arc::clone(self), Arc::clone(self));
+        let mut has_begun = false;
+        let step = move || of_steps.keep_a_step(&mut has_begun);
+        match self.keeper.given.start("ring keeper", move || of_thread.keep(), step) {
             Ok(started) => *thread = Some(started),
             Err(error) => drop(self.failed("start a thread for", &error)),
         }
@@ -154,14 +157,7 @@ impl Store {
 
     fn keep(self: Arc<Self>) {
         let _guard = OutOfService(&self);
-        recover::recover(&self);
-        self.look_at_memory();
-        if self.checkpoint() {
-            self.may_store.store(true, Ordering::Release);
-        } else {
-            self.health.give_up(self.options.path.display(), "no checkpoint can be written");
-        }
-        self.progress.notify_waiters();
+        self.begin();
         let mut looked_at_memory: Option<Instant> = None;
         let mut written_back = Instant::now();
         while self.keeper.wait() {
@@ -179,10 +175,47 @@ impl Store {
         }
     }
 
+    fn begin(self: &Arc<Self>) {
+        recover::recover(self);
+        self.look_at_memory();
+        if self.checkpoint() {
+            self.may_store.store(true, Ordering::Release);
+        } else {
+            self.health.give_up(self.options.path.display(), "no checkpoint can be written");
+        }
+        self.progress.notify_waiters();
+    }
+
+    /// The work of the thread on a simulated disk.
+    fn keep_a_step(self: &Arc<Self>, has_begun: &mut bool) -> Next {
+        if !std::mem::replace(has_begun, true) {
+            self.begin();
+            return Next::Again;
+        }
+        {
+            let mut orders = self.keeper.orders.lock();
+            if orders.stop {
+                return Next::Ended;
+            }
+            if !std::mem::take(&mut orders.is_wanted) {
+                return Next::Rest;
+            }
+            orders.is_working = true;
+        }
+        self.write_back();
+        self.keep_house();
+        self.keeper.orders.lock().is_working = false;
+        self.progress.notify_waiters();
+        Next::Again
+    }
+
     /// Buffers take no more than a share of the memory that there is. With `page-cache=auto`, reads
     /// go through the page cache while all that is stored fits into it. When it does not, pages
     /// come and go, and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
+        if self.keeper.given.disk().is_some() {
+            return; // the machine's memory does not follow from a seed
+        }
         let Some(available_bytes) = memory::available_bytes() else { return };
         self.log.fit_into(memory::room_for_buffers(available_bytes));
         if self.options.own.page_cache != PageCache::Auto {
@@ -202,12 +235,13 @@ impl Store {
             return;
         }
         let store = Arc::clone(self);
-        let written = thread::Builder::new().name("ring write-back".to_owned()).spawn(move || {
+        let written = Background::once("ring write-back", move || {
             if let Err(error) = store.data.sync_blocking() {
                 store.failed("write back", &error);
             }
             store.is_written_back.store(true, Ordering::Release);
         });
+        // Nobody waits for its end.
         if let Err(error) = written {
             self.is_written_back.store(true, Ordering::Release);
             self.failed("start a thread for", &error);

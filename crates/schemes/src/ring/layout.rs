@@ -95,6 +95,17 @@ fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// An id for a new store.
+fn new_id(path: &Path) -> Result<u64, OpenError> {
+    if let Some(store_id) = crate::simulated::store_id() {
+        return Ok(store_id);
+    }
+    let mut id = [0; 8];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| failed("ask for random numbers for", path, e))?;
+    Ok(u64::from_le_bytes(id))
+}
+
 /// Store id and length of segments, from the lock file, which is written if it is missing.
 fn read_or_write_claim(
     lock: &std::fs::File,
@@ -105,11 +116,7 @@ fn read_or_write_claim(
     let read = lock.read_at(&mut bytes, 0).map_err(|e| failed("read the lock file of", path, e))?;
     bytes.truncate(read);
     if read == 0 {
-        let mut id = [0; 8];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| failed("ask for random numbers for", path, e))?;
-        let (store_id, segment_bytes) =
-            (u64::from_le_bytes(id), segment_bytes_for(options.capacity_bytes));
+        let (store_id, segment_bytes) = (new_id(path)?, segment_bytes_for(options.capacity_bytes));
         let text = format!("{TITLE}\n{SCHEME}segment {segment_bytes}\nid {store_id:016x}\n");
         lock.write_all_at(text.as_bytes(), 0)
             .map_err(|e| failed("write the lock file of", path, e))?;

@@ -43,7 +43,7 @@ impl Store {
         // Their objects must not come back after a crash: the records that replaced them elsewhere
         // may be gone by then.
         let ends = oldest.iter().map(|segment| Removal::Segment { generation: segment.generation });
-        match block_on(self.purges.log(&ends.collect::<Vec<_>>())) {
+        match self.wait_for(self.purges.log(&ends.collect::<Vec<_>>())) {
             Ok(()) => {}
             // A checkpoint begins a new file.
             Err(Unlogged::Full) => return false,
@@ -64,6 +64,13 @@ impl Store {
         }
         self.progress.notify_waiters();
         true
+    }
+
+    fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
+        match self.keeper.given.disk() {
+            Some(disk) => disk.block_on(future),
+            None => block_on(future),
+        }
     }
 
     /// The place of a segment in the data, in bytes.

@@ -403,6 +403,9 @@ enum Forgotten {
 
 /// Nanoseconds since 1970.
 fn now_ns() -> u64 {
+    if let Some(now) = crate::simulated::now_ns() {
+        return now;
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(0)
 }

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use humboldt_store::scheme::SchemeError;
 use humboldt_sys::aligned::Buffer;
@@ -63,7 +63,7 @@ pub(crate) struct Device {
     pace: Pace,
     rate: Option<Rate>,
     timeout: Option<Duration>,
-    began: Instant,
+    began: tokio::time::Instant,
     is_closed: AtomicBool,
     passes: AtomicUsize,
     pub(crate) health: Health,
@@ -105,7 +105,7 @@ impl Device {
             pace: Pace::default(),
             rate: own.max_swap_rate.map(Rate::new),
             timeout: own.swap_timeout,
-            began: Instant::now(),
+            began: tokio::time::Instant::now(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
             health: Health::default(),

@@ -373,28 +373,27 @@ pub(crate) fn write_header_copies(device: &Device, header: &FileHeader) -> Resul
     Ok(())
 }
 
+/// An id for a new store. Ids only have to differ: without random numbers the time must do.
+fn new_id() -> u64 {
+    if let Some(store_id) = crate::simulated::store_id() {
+        return store_id;
+    }
+    let mut id = [0; 8];
+    if rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).is_err() {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        return since.unwrap_or_default().as_nanos() as u64;
+    }
+    u64::from_le_bytes(id)
+}
+
 /// A header for this start: more ids reserved, and no snapshot that holds.
 pub(crate) fn header_for_start(
     found: Option<FileHeader>,
     slot_bytes: u32,
     slots: u32,
 ) -> FileHeader {
-    let fresh = || {
-        let mut id = [0; 8];
-        // Without random numbers the time must do: ids of stores only have to differ.
-        if rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()).is_err() {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            id = (since.unwrap_or_default().as_nanos() as u64).to_le_bytes();
-        }
-        FileHeader {
-            store_id: u64::from_le_bytes(id),
-            slot_bytes,
-            slots,
-            ids_end: 1,
-            snapshot: 0,
-            writes: 0,
-        }
-    };
+    let fresh =
+        || FileHeader { store_id: new_id(), slot_bytes, slots, ids_end: 1, snapshot: 0, writes: 0 };
     let before = found.filter(|header| header.slot_bytes == slot_bytes).unwrap_or_else(fresh);
     FileHeader {
         slots,

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::scheme::SchemeError;
@@ -27,6 +26,7 @@ use super::scan;
 use super::slots::{Run, Slots, Tag};
 use super::snapshot::{self, Item, Snapshot};
 use crate::block::BlockFile;
+use crate::simulated::{Background, plain};
 
 /// A snapshot of up to this many items is read while the directory is opened (some tenths of a
 /// second).
@@ -60,7 +60,7 @@ pub(crate) struct Rebuild {
     /// Purged tags, with the id below which their objects are dead.
     forgotten: Mutex<HashMap<Tag, u64>>,
     job: Mutex<Option<Job>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Background>>,
     log: Option<Arc<dyn BlockFile>>,
     log_records: AtomicU64,
     /// Slots that were purged while the snapshot was being read; they are freed when it has been
@@ -225,7 +225,8 @@ impl Rebuild {
         self.phase.store(DONE, Ordering::Release);
         // A purge that is under way into the log is not lost: its object is in the index, stale or
         // gone.
-        let _ = rustix::fs::unlinkat(&dir.root, PURGE_FILE, AtFlags::empty());
+        let _ = plain::may_change(&dir.root, PURGE_FILE)
+            .and_then(|()| rustix::fs::unlinkat(&dir.root, PURGE_FILE, AtFlags::empty()));
     }
 }
 
@@ -275,7 +276,7 @@ pub(crate) fn go_on(dir: &Arc<Dir>) {
         }
         scan_all(dir, || ());
     };
-    match std::thread::Builder::new().name("rock-rebuild".to_owned()).spawn(work) {
+    match Background::once("rock-rebuild", work) {
         Ok(thread) => *dir.rebuild.thread.lock() = Some(thread),
         Err(error) => {
             tracing::error!("{}: cannot start the rebuild: {error}", dir.options.path.display());

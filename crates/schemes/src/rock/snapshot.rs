@@ -14,6 +14,7 @@ use super::dir::Dir;
 use super::format::{array, u32_at, u64_at};
 use super::layout::{FILE_MODE, SNAPSHOT_FILE, SNAPSHOT_FILE_NEW};
 use super::slots::{Run, Tag};
+use crate::simulated::plain;
 
 const MAGIC: &[u8; 8] = b"HUMrockX";
 const VERSION: u32 = 1;
@@ -170,6 +171,7 @@ pub(crate) fn write(dir: &Dir) -> io::Result<u64> {
     let number = before.writes + 1;
     let store_id = dir.device.geometry.store_id;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    plain::may_change(&dir.root, SNAPSHOT_FILE_NEW)?;
     let file = rustix::fs::openat(&dir.root, SNAPSHOT_FILE_NEW, flags, FILE_MODE)?;
     let mut out = Blocks {
         file: File::from(file),
@@ -194,7 +196,9 @@ pub(crate) fn write(dir: &Dir) -> io::Result<u64> {
         out.push(&Item::Stale(tag, slot))?;
     }
     out.flush()?;
+    plain::may_change(&dir.root, SNAPSHOT_FILE_NEW)?;
     out.file.sync_data()?;
+    plain::may_change(&dir.root, SNAPSHOT_FILE)?;
     rustix::fs::renameat(&dir.root, SNAPSHOT_FILE_NEW, &dir.root, SNAPSHOT_FILE)?;
     Ok(number)
 }
@@ -232,7 +236,9 @@ impl Blocks {
 /// Removes the snapshot: it has been read, or is of no use.
 pub(crate) fn remove(dir: &Dir) {
     for name in [SNAPSHOT_FILE, SNAPSHOT_FILE_NEW] {
-        match rustix::fs::unlinkat(&dir.root, name, AtFlags::empty()) {
+        let removed = plain::may_change(&dir.root, name)
+            .and_then(|()| rustix::fs::unlinkat(&dir.root, name, AtFlags::empty()));
+        match removed {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => tracing::debug!("{}/{name}: {error}", dir.options.path.display()),
         }

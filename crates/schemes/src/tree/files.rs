@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::layout::LOCK_FILE;
+use crate::simulated::plain;
 
 /// Permissions of files, before the umask.
 pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
@@ -83,7 +84,7 @@ impl Tree {
 
     /// Unlinks file `number`; it may be missing.
     pub(crate) fn unlink(&self, number: u32) -> Result<(), Errno> {
-        match rustix::fs::unlinkat(&self.root, self.name(number).as_str(), AtFlags::empty()) {
+        match unlink_at(&self.root, self.name(number).as_str()) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             other => other,
         }
@@ -92,17 +93,18 @@ impl Tree {
     /// Calls `visit` with the number of every object file in directory `d1`/`d2`. A missing
     /// directory is an empty one.
     pub(crate) fn list(&self, d1: u32, d2: u32, mut visit: impl FnMut(u32)) -> Result<(), Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            match rustix::fs::openat(&self.root, directory_name(d1, d2), flags, Mode::empty()) {
-                Err(Errno::NOENT) => return Ok(()),
-                other => other?,
-            };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = match open_at(&self.root, &directory_name(d1, d2), flags) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        let mut numbers = Vec::new();
         for entry in rustix::fs::Dir::read_from(&directory)? {
-            if let Some(number) = self.number_of(entry?.file_name().to_bytes(), d1, d2) {
-                visit(number);
-            }
+            numbers.extend(self.number_of(entry?.file_name().to_bytes(), d1, d2));
         }
+        // Not in the order of the file system, which does not follow from anything.
+        numbers.sort_unstable();
+        numbers.into_iter().for_each(&mut visit);
         Ok(())
     }
 
@@ -112,12 +114,7 @@ impl Tree {
     }
 
     fn open_with(&self, number: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(
-            &self.root,
-            self.name(number).as_str(),
-            flags | OFlags::CLOEXEC,
-            FILE_MODE,
-        )
+        open_at(&self.root, self.name(number).as_str(), flags)
     }
 
     /// In a directory that has been deleted while it was in use, no directory is made again: it
@@ -128,6 +125,41 @@ impl Tree {
         make_directory(&self.root, &format!("{d1:02X}"))?;
         make_directory(&self.root, &directory_name(d1, d2))
     }
+}
+
+/// Opens a file of a directory.
+pub(crate) fn open_at(root: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match flags.contains(OFlags::CREATE) {
+        true => plain::may_change(root, name)?,
+        false => plain::may_open(root, name)?,
+    }
+    let file = rustix::fs::openat(root, name, flags | OFlags::CLOEXEC, FILE_MODE)?;
+    if flags.contains(OFlags::TRUNC) {
+        plain::emptied(&file)?;
+    }
+    Ok(file)
+}
+
+/// Deletes a file of a directory.
+pub(crate) fn unlink_at(root: &OwnedFd, name: &str) -> Result<(), Errno> {
+    plain::may_change(root, name)?;
+    rustix::fs::unlinkat(root, name, AtFlags::empty())
+}
+
+/// Renames a file of a directory; it takes the place of one that has the new name.
+pub(crate) fn rename_at(root: &OwnedFd, old: &str, new: &str) -> Result<(), Errno> {
+    plain::may_change(root, new)?;
+    rustix::fs::renameat(root, old, root, new)
+}
+
+/// Waits until all writes to a file are on the device.
+pub(crate) fn sync(file: impl AsFd) -> Result<(), Errno> {
+    plain::sync(&file).unwrap_or_else(|| rustix::fs::fdatasync(&file))
+}
+
+/// Makes a file this long.
+pub(crate) fn set_len(file: impl AsFd, len: u64) -> Result<(), Errno> {
+    plain::set_len(&file, len).unwrap_or_else(|| rustix::fs::ftruncate(&file, len))
 }
 
 /// Path of a directory on the second level, below the cache directory.
@@ -162,6 +194,7 @@ fn put_hex(place: &mut [u8], mut value: u32) {
 
 /// Reads exactly `bytes.len()` bytes at `offset`; `false` when the file ends before.
 pub(crate) fn read_exact_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<bool, Errno> {
+    plain::may_read(&file)?;
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match rustix::io::pread(&file, rest, offset + done as u64) {
@@ -176,6 +209,7 @@ pub(crate) fn read_exact_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> R
 
 /// Reads a whole file of `len` bytes without clearing memory first; `None` when it is shorter.
 pub(crate) fn read_whole(file: impl AsFd, len: usize) -> Result<Option<Vec<u8>>, Errno> {
+    plain::may_read(&file)?;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let at = bytes.len() as u64;
@@ -191,6 +225,9 @@ pub(crate) fn read_whole(file: impl AsFd, len: usize) -> Result<Option<Vec<u8>>,
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    if let Some(outcome) = plain::write(&file, bytes, offset) {
+        return outcome;
+    }
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
         match rustix::io::pwrite(&file, rest, offset + done as u64) {

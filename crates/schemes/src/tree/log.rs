@@ -13,10 +13,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use humboldt_base::xxh3::{xxh3_64, xxh3_64_with_seed};
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::files::{self, FILE_MODE};
+use super::files;
 
 /// Name of the log.
 pub(crate) const FILE: &str = "swap.state";
@@ -53,6 +53,9 @@ pub(crate) fn is_squids(start: &[u8]) -> bool {
 
 /// Nanoseconds since 1970.
 pub(crate) fn now_ns() -> u64 {
+    if let Some(now) = crate::simulated::now_ns() {
+        return now;
+    }
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -152,11 +155,11 @@ pub(crate) struct FoundLog {
 /// is taken away.
 pub(crate) fn find(root: &OwnedFd) -> Result<Option<FoundLog>, Errno> {
     let clean = read_clean(root)?;
-    match rustix::fs::unlinkat(root, FILE_CLEAN, AtFlags::empty()) {
+    match files::unlink_at(root, FILE_CLEAN) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(other) => return Err(other),
     }
-    let file = match rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match files::open_at(root, FILE, OFlags::RDWR) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
     };
@@ -173,12 +176,10 @@ pub(crate) fn find(root: &OwnedFd) -> Result<Option<FoundLog>, Errno> {
 
 /// Generation and length in the mark of a clean stop.
 fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
-    let file =
-        match rustix::fs::openat(root, FILE_CLEAN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        {
-            Err(Errno::NOENT) => return Ok(None),
-            other => other?,
-        };
+    let file = match files::open_at(root, FILE_CLEAN, OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other?,
+    };
     let mut words = [[0; 8]; CLEAN_BYTES / 8];
     let is_whole = files::read_exact_at(&file, words.as_flattened_mut(), 0)?;
     let [generation, len, sum] = words.map(u64::from_le_bytes);
@@ -190,8 +191,7 @@ fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
 /// it was in use.
 pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     let header_of = |name: &str| {
-        let file =
-            rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = files::open_at(root, name, OFlags::RDONLY).ok()?;
         let mut bytes = [0; HEADER_BYTES];
         files::read_exact_at(&file, &mut bytes, 0)
             .ok()?
@@ -208,7 +208,7 @@ pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
 /// Removes files that [`is_leftover`] recognises: their objects are gone.
 pub(crate) fn remove_leftovers(root: &OwnedFd) -> Result<(), Errno> {
     for name in [FILE, FILE_NEW, FILE_CLEAN] {
-        match rustix::fs::unlinkat(root, name, AtFlags::empty()) {
+        match files::unlink_at(root, name) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(other) => return Err(other),
         }
@@ -218,8 +218,7 @@ pub(crate) fn remove_leftovers(root: &OwnedFd) -> Result<(), Errno> {
 
 /// Begins a log file.
 fn begin(root: &OwnedFd, name: &str, header: LogHeader) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, name, flags, FILE_MODE)?;
+    let file = files::open_at(root, name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
     files::write_all_at(&file, &header.encode(), 0)?;
     Ok(file)
 }
@@ -319,7 +318,7 @@ impl SwapLog {
             let mut appender = self.appender.lock();
             if appender.is_broken {
                 appender.buffer.clear();
-                let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
+                let _ = files::unlink_at(root, FILE);
                 return Err(Errno::IO);
             }
             std::mem::take(&mut appender.buffer)
@@ -375,7 +374,7 @@ impl SwapLog {
             (appender.is_complete, appender.len) = (false, len);
         }
         files::write_all_at(&file.file, &file.header.encode(), 0)?;
-        rustix::fs::ftruncate(&file.file, len)
+        files::set_len(&file.file, len)
     }
 
     /// Whether the log, now that no rebuild is going on, is too long, broken or incomplete; or is
@@ -406,7 +405,7 @@ impl SwapLog {
             let mut appender = self.appender.lock();
             appender.pending = None;
             appender.rewrite_not_before_records = appender.records() + REWRITE_SLACK_RECORDS;
-            let _ = rustix::fs::unlinkat(root, FILE_NEW, AtFlags::empty());
+            let _ = files::unlink_at(root, FILE_NEW);
         }
         outcome
     }
@@ -485,14 +484,14 @@ impl SwapLog {
         };
         let outcome = self.write_rewritten(&mut rewrite, &encode(rest)).and_then(|()| {
             if is_last {
-                rustix::fs::fdatasync(&rewrite.file)?;
+                files::sync(&rewrite.file)?;
             }
-            rustix::fs::renameat(root, FILE_NEW, root, FILE)
+            files::rename_at(root, FILE_NEW, FILE)
         });
         let mut appender = self.appender.lock();
         if let Err(error) = outcome {
             appender.is_broken = true; // what comes next is in the new generation
-            let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
+            let _ = files::unlink_at(root, FILE);
             return Err(error);
         }
         (appender.len, appender.is_complete) = (rewrite.len, rewrite.header.is_complete);
@@ -507,8 +506,8 @@ impl SwapLog {
         let log = self.file.lock();
         let mut words = [log.header.generation.to_le_bytes(), log.len.to_le_bytes(), [0; 8]];
         words[2] = xxh3_64(words[..2].as_flattened()).to_le_bytes();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(root, FILE_CLEAN, flags, FILE_MODE)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let file = files::open_at(root, FILE_CLEAN, flags)?;
         files::write_all_at(&file, words.as_flattened(), 0)
     }
 }

@@ -24,6 +24,7 @@ mod operation;
 mod pool;
 mod reader;
 mod rebuild;
+mod simulated;
 mod space;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -55,6 +56,7 @@ use self::log::SwapLog;
 pub(crate) use self::operation::{Completer, Counted, Operation};
 pub(crate) use self::pool::Pool;
 use self::rebuild::{Job, ReadLog, Rebuild};
+pub(crate) use self::simulated::Simulated;
 use self::writer::TreeWriter;
 use crate::{Levels, OpenError};
 

@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::JoinHandle;
 
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use parking_lot::Mutex;
@@ -18,6 +17,7 @@ use super::files;
 use super::log::{FoundLog, HEADER_BYTES, LogHeader, LogRecord, NO_FILE, RECORD_BYTES};
 use super::numbers::Numbers;
 use super::object::{self, Failure};
+use crate::simulated::Background;
 
 /// A log of up to this many records is read while the directory is opened (some tenths of a
 /// second).
@@ -68,7 +68,7 @@ pub(crate) struct Rebuild {
     /// Keys that must not be found again: removed since the rebuild began.
     forgotten: Mutex<HashSet<IndexKey>>,
     job: Mutex<Option<Job>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Background>>,
 }
 
 impl Rebuild {
@@ -162,7 +162,7 @@ pub(crate) fn go_on(dir: &Arc<Dir>) {
             job = run(&for_thread, current);
         }
     };
-    match std::thread::Builder::new().name("rebuild".to_owned()).spawn(work) {
+    match Background::once("rebuild", work) {
         Ok(thread) => *dir.rebuild.thread.lock() = Some(thread),
         Err(error) => {
             tracing::error!("{}: cannot start the rebuild: {error}", dir.options.path.display());
@@ -287,8 +287,10 @@ fn cut_log(dir: &Dir, valid_bytes: u64) {
     if let Err(error) = dir.log.declare_incomplete(valid_bytes) {
         dir.failed("cut swap.state before", 0, error);
     }
-    for key in forgotten.iter() {
-        dir.log.append(LogRecord::Remove(*key, NO_FILE));
+    let mut removed: Vec<IndexKey> = forgotten.iter().copied().collect();
+    removed.sort_unstable_by_key(|key| key.to_bytes());
+    for key in removed {
+        dir.log.append(LogRecord::Remove(key, NO_FILE));
     }
     if let Err(error) = dir.log.flush(root) {
         dir.failed("write swap.state before", 0, error);

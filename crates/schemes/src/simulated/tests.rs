@@ -1,0 +1,354 @@
+//! Every scheme on a simulated disk: a course of operations that follows from a seed.
+//!
+//! No byte is ever wrong. Without a crash a key holds its newest version or nothing. After a crash
+//! it may hold an older one, but none from before an acknowledged removal; only after a loss of
+//! power may a scheme that does not sync removals bring one back.
+//!
+//! `HUMBOLDT_DISK_SEEDS=from..to` runs other seeds than the usual ones, `HUMBOLDT_DISK_SEEDS=17` a
+//! single one.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_base::rng::Rng;
+use humboldt_store::scheme::{Confirmed, OpenObject, Scheme, SchemeError};
+
+use super::{Disk, Faults};
+use crate::battery::{body, key, record};
+use crate::{DirOptions, Levels, SchemeKind};
+
+const KEYS: u64 = 24;
+const LIVES: u64 = 4;
+const STEPS_PER_LIFE: u64 = 80;
+/// Far longer than anything takes, on a clock that runs when there is nothing else to do.
+const STUCK: Duration = Duration::from_secs(3600);
+
+/// A version of a key: of its head, and of its body.
+type Version = (u8, u8);
+
+/// The possible values of a key.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    /// Stored since the last acknowledged removal, the newest last.
+    versions: Vec<Version>,
+    /// Stored before it. A loss of power may bring them back.
+    removed: Vec<Version>,
+    /// A crash happened since the newest was stored: any of them may be there.
+    any: bool,
+}
+
+/// What the course has in store for the disk.
+#[derive(Copy, Clone)]
+struct Plan {
+    seed: u64,
+    has_faults: bool,
+    /// Lives end with a loss of power, not only with the process.
+    loses_power: bool,
+}
+
+struct World {
+    plan: Plan,
+    kind: &'static str,
+    disk: Arc<Disk>,
+    rng: Rng,
+    options: DirOptions,
+    expected: BTreeMap<u64, Expected>,
+    next_version: u8,
+    hits: u64,
+}
+
+fn url(key: u64) -> String {
+    format!("http://simulated/{key}")
+}
+
+fn len(key: u64, body_version: u8) -> u64 {
+    [0, 700, 5000, 13_000, 60_000, 66_000, 150_000, 400_000]
+        [((key * 31 + u64::from(body_version) * 7) % 8) as usize]
+}
+
+fn options(kind: &str, path: &Path) -> DirOptions {
+    let scheme = SchemeKind::named(kind).expect("a scheme");
+    let mut options = DirOptions::of(scheme.defaults(), path, 6 << 20);
+    if let Some(levels) = options.own.levels_mut() {
+        *levels = Levels { l1: 2, l2: 4 };
+    }
+    options
+}
+
+async fn soon<T>(context: &str, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(STUCK, future).await;
+    outcome.unwrap_or_else(|_| panic!("{context}: it waits for an event that does not come"))
+}
+
+impl World {
+    fn context(&self) -> String {
+        format!("{}, seed {}", self.kind, self.plan.seed)
+    }
+
+    fn version(&mut self) -> u8 {
+        self.next_version = self.next_version % 250 + 1;
+        self.next_version
+    }
+
+    async fn store(&mut self, scheme: &dyn Scheme, number: u64) {
+        let version = self.version();
+        let (url, bytes) = (url(number), len(number, version));
+        let announced = (self.rng.below(2) == 0).then_some(bytes);
+        let gives_up = self.rng.below(12) == 0;
+        let outcome = soon(&self.context(), async {
+            let mut writer = scheme.create(record(&url, version), announced).await?;
+            for start in (0..bytes).step_by(50_000) {
+                let end = (start + 50_000).min(bytes);
+                writer.write(start, &[&body(&url, version, start, end)]).await?;
+            }
+            if gives_up {
+                return Err(SchemeError::Busy("given up"));
+            }
+            writer.commit(Some(bytes)).await
+        })
+        .await;
+        // An operation that failed, or was lost with the power, may be there or not.
+        if !gives_up {
+            let expected = self.expected.entry(number).or_default();
+            expected.any = outcome.is_err();
+            expected.versions.push((version, version));
+        }
+    }
+
+    async fn remove(&mut self, scheme: &dyn Scheme, number: u64) {
+        let outcome = soon(&self.context(), scheme.remove(&key(&url(number)))).await;
+        let expected = self.expected.entry(number).or_default();
+        match outcome {
+            Ok(_) => {
+                expected.removed.append(&mut expected.versions);
+                expected.any = false;
+            }
+            Err(_) => expected.any = true,
+        }
+    }
+
+    async fn update(&mut self, scheme: &dyn Scheme, number: u64) {
+        let version = self.version();
+        let last = self.expected.entry(number).or_default().versions.last().copied();
+        let Some((confirmed, body_version)) = last else { return };
+        let confirmed = Confirmed::of(&record(&url(number), confirmed));
+        let new = record(&url(number), version);
+        let outcome = soon(&self.context(), scheme.update(&new, &confirmed)).await;
+        let expected = self.expected.entry(number).or_default();
+        expected.any |= outcome.is_err();
+        expected.versions.push((version, body_version));
+    }
+
+    async fn look(&mut self, scheme: &dyn Scheme, number: u64) {
+        let (url, context) = (url(number), self.context());
+        let key = key(&url);
+        let found = soon(&context, async {
+            let open = scheme.open(&key).await.ok().flatten()?;
+            let OpenObject { record: stored, mut reader } = open;
+            let head = (stored.times.response_time - 1_700_000_000) as u8;
+            assert_eq!(stored, record(&url, head), "{context}: head and times belong together");
+            let mut bytes = vec![0; reader.body_bytes().expect("complete") as usize];
+            let mut at = 0;
+            while at < bytes.len() {
+                at += reader.read(at as u64, &mut bytes[at..]).await.ok()?;
+            }
+            Some((head, bytes))
+        })
+        .await;
+        let Some((head, bytes)) = found else { return };
+        let expected = self.expected.entry(number).or_default();
+        let is_it = |(h, b): &Version| {
+            *h == head
+                && len(number, *b) == bytes.len() as u64
+                && bytes == body(&url, *b, 0, bytes.len() as u64)
+        };
+        let newest = expected.versions.last().is_some_and(is_it);
+        let known = expected.any && expected.versions.iter().any(is_it);
+        let is_back = self.plan.loses_power && self.kind != "ring";
+        let is_right = newest || known || is_back && expected.removed.iter().any(is_it);
+        assert!(is_right, "{context}: {url} holds head {head}, expected {expected:?}");
+        self.hits += 1;
+    }
+
+    async fn act(&mut self, scheme: &dyn Scheme) {
+        let number = self.rng.below(KEYS);
+        match self.rng.below(20) {
+            0..7 => self.store(scheme, number).await,
+            7..9 => self.remove(scheme, number).await,
+            9 => self.update(scheme, number).await,
+            10 => drop(soon(&self.context(), scheme.maintain()).await),
+            _ => self.look(scheme, number).await,
+        }
+    }
+
+    fn set_faults(&self) {
+        if self.plan.has_faults {
+            let faults =
+                Faults { read_fails_ppm: 2000, write_fails_ppm: 2000, ..Faults::default() };
+            self.disk.set_faults(faults);
+        }
+    }
+
+    /// The directory, opened, with its index.
+    async fn open(&mut self) -> Arc<dyn Scheme> {
+        for attempt in 0.. {
+            match self.rng.below(3 + attempt) {
+                0 => self.disk.lose_power_after(1 + self.rng.below(60)),
+                1 => self.disk.lose_power_after(1 + self.rng.below(3000)),
+                _ => {}
+            }
+            match crate::open(&self.options) {
+                Ok(scheme) if self.is_ready(&*scheme).await => return scheme,
+                Err(error) if !self.disk.is_off() => panic!("{}: {error}", self.context()),
+                _ => self.crash(),
+            }
+        }
+        unreachable!("the power does not always fail");
+    }
+
+    async fn is_ready(&self, scheme: &dyn Scheme) -> bool {
+        for _ in 0..1000 {
+            let _ = soon(&self.context(), scheme.maintain()).await;
+            if scheme.admits(Some(10)) && scheme.stats().rebuild_percent == 100 {
+                return true;
+            }
+            if self.disk.is_off() || scheme.stats().down {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("{}: the directory does not get ready", self.context());
+    }
+
+    fn crash(&mut self) {
+        for expected in self.expected.values_mut() {
+            expected.any = true;
+        }
+        self.disk.set_faults(Faults::default());
+        if self.plan.loses_power { self.disk.power_up() } else { self.disk.restart() }
+    }
+
+    async fn live(&mut self) {
+        let mut scheme = self.open().await;
+        for _ in 0..LIVES {
+            self.set_faults();
+            for _ in 0..STEPS_PER_LIFE {
+                if self.disk.is_off() {
+                    break;
+                }
+                self.act(&*scheme).await;
+            }
+            match self.rng.below(3) {
+                0 => _ = scheme.close(),
+                1 => self.disk.cut_power(),
+                _ => {}
+            }
+            drop(scheme);
+            self.crash();
+            scheme = self.open().await;
+            for number in 0..KEYS {
+                self.look(&*scheme, number).await;
+            }
+        }
+    }
+}
+
+/// Ends operations when there are any, after some time.
+async fn drive(disk: Arc<Disk>, seed: u64) {
+    let mut rng = Rng::new(seed ^ 0xD15C);
+    loop {
+        disk.wanted().await;
+        tokio::time::sleep(Duration::from_millis(rng.below(5))).await;
+        disk.step();
+    }
+}
+
+/// Plays a course; returns the number of hits, and a trace of all that the disk did.
+fn play(kind: &'static str, plan: Plan) -> (u64, u64) {
+    let place = ["/dev/shm", "/tmp"].into_iter().find(|place| Path::new(place).is_dir());
+    let place = tempfile::tempdir_in(place.unwrap_or(".")).expect("a directory");
+    let path = place.path().join("cache");
+    std::fs::create_dir(&path).expect("a directory");
+    let disk = Disk::new(plan.seed);
+    let _guard = disk.enter();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+    let mut world = World {
+        plan,
+        kind,
+        disk: Arc::clone(&disk),
+        rng: Rng::new(plan.seed),
+        options: options(kind, &path),
+        expected: BTreeMap::new(),
+        next_version: 0,
+        hits: 0,
+    };
+    let tasks = tokio::task::LocalSet::new();
+    tasks.spawn_local(drive(Arc::clone(&disk), plan.seed));
+    runtime.block_on(tasks.run_until(world.live()));
+    (world.hits, disk.trace())
+}
+
+fn seeds() -> Range<u64> {
+    let Ok(wanted) = std::env::var("HUMBOLDT_DISK_SEEDS") else { return 0..8 };
+    let number =
+        |text: &str| text.parse::<u64>().expect("HUMBOLDT_DISK_SEEDS is `from..to` or one seed");
+    match wanted.split_once("..") {
+        Some((from, to)) => number(from)..number(to),
+        None => number(&wanted)..number(&wanted) + 1,
+    }
+}
+
+fn simulate(kind: &'static str) {
+    let mut hits = 0;
+    for seed in seeds() {
+        let plan =
+            Plan { seed, has_faults: seed % 4 / 2 == 1, loses_power: seed.is_multiple_of(2) };
+        hits += play(kind, plan).0;
+    }
+    let count = seeds().count() as u64;
+    assert!(hits > 40 * count, "{kind}: the simulation must see something: {hits} hits");
+}
+
+#[test]
+fn ring() {
+    simulate("ring");
+}
+
+#[test]
+fn rock() {
+    simulate("rock");
+}
+
+#[test]
+fn coss() {
+    simulate("coss");
+}
+
+#[test]
+fn ufs() {
+    simulate("ufs");
+}
+
+#[test]
+fn aufs() {
+    simulate("aufs");
+}
+
+#[test]
+fn diskd() {
+    simulate("diskd");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_course() {
+    for kind in ["ring", "rock", "coss", "ufs", "aufs", "diskd"] {
+        let play = |seed| play(kind, Plan { seed, has_faults: true, loses_power: true });
+        let (first, other) = (play(3), play(4));
+        assert_eq!(play(3), first, "{kind}");
+        assert_ne!(first.1, other.1, "{kind}");
+    }
+}
