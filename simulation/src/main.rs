@@ -18,19 +18,22 @@ mod oracle;
 mod origin;
 mod plan;
 mod site;
+mod stores;
 mod trace;
 mod world;
 
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use clap::Parser;
+use humboldt_schemes::simulated::{Disk, Faults};
 use tokio::task::LocalSet;
 
 use crate::chance::Chance;
 use crate::plan::Plan;
 use crate::site::Site;
-use crate::world::{Log, World};
+use crate::world::{Ends, Log, World};
 
 #[derive(Parser)]
 struct Arguments {
@@ -56,6 +59,27 @@ fn main() -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// In memory, if possible.
+fn folder() -> tempfile::TempDir {
+    let in_memory = tempfile::tempdir_in("/dev/shm");
+    in_memory.or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
+/// What is left of a life.
+fn end(plan: &Plan, site: &Site, disk: &Arc<Disk>, ends: Ends) {
+    if ends == Ends::InACrash && plan.loses_power {
+        disk.cut_power();
+        disk.power_up();
+    } else {
+        disk.restart();
+    }
+    disk.set_faults(Faults::default());
+    // What a directory owes for newer answers is in memory only.
+    if ends == Ends::InACrash || plan.disk_fails || plan.dirs.is_empty() {
+        site.resources.iter().for_each(site::Resource::crashed);
+    }
+}
+
 /// Runs a seed; returns what went wrong.
 fn run(seed: u64) -> Vec<String> {
     let plan = Rc::new(Plan::new(seed));
@@ -69,20 +93,23 @@ fn run(seed: u64) -> Vec<String> {
     clock::start();
     chance::set_turns(seed, plan.late_per_mille);
     trace::line(|| format!("{plan:?}"));
-    let folder = tempfile::tempdir().expect("a directory");
+    let folder = folder();
+    let disk = Disk::new(seed);
+    let _disk = disk.enter();
     for life in 0..plan.lives {
         let log = Log { folder: folder.path() };
         let first = site.ids();
         let tasks = LocalSet::new();
         let world = {
             let _tasks = tasks.enter();
-            World::new(&plan, &site, life, &log)
+            World::new(&plan, &site, life, &log, &disk)
         };
-        tasks.block_on(&runtime, async { world.live().await });
+        let ends = tasks.block_on(&runtime, async { world.live().await });
+        trace::line(|| format!("the life ends: {ends:?}"));
         drop(tasks);
         world.check_log(&log, first..site.ids());
-        // Nothing was on a disk.
-        site.resources.iter().for_each(site::Resource::crashed);
+        drop(world);
+        end(&plan, &site, &disk, ends);
     }
     site.faults()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::chance::Chance;
 use crate::clock;
 use crate::plan::MEMORY;
+use crate::stores;
 use crate::trace;
 use crate::world::World;
 
@@ -19,6 +20,10 @@ enum Event {
     Jump,
     /// Another configuration.
     Reload,
+    /// Disks begin to fail in another way, or no longer.
+    Disks,
+    /// The process ends, or the power fails.
+    Crash,
 }
 
 /// Most events of a life: a long life shall not consist of them.
@@ -35,6 +40,8 @@ pub(crate) async fn run(world: Rc<World>) {
         (weight(plan.changes, 4), Event::Change),
         (weight(plan.jumps, 1), Event::Jump),
         (weight(plan.reloads, 2), Event::Reload),
+        (weight(plan.disk_fails, 2), Event::Disks),
+        (weight(plan.crashes, 1), Event::Crash),
     ];
     for _ in 0..EVENTS_MAX {
         tokio::time::sleep(Duration::from_millis(1 + chance.below(pause_ms))).await;
@@ -47,6 +54,18 @@ pub(crate) async fn run(world: Rc<World>) {
                 trace::line(|| format!("the clock jumps by {by_ms} ms to {}", clock::off_ms()));
             }
             Event::Reload => reload(&world, &mut chance),
+            Event::Disks => {
+                let faults = stores::faults(&mut chance);
+                trace::line(|| format!("disks: {faults:?}"));
+                world.disk.set_faults(faults);
+            }
+            Event::Crash if chance.below(8) > 0 => {}
+            Event::Crash => {
+                let operations = 1 + chance.below(100);
+                trace::line(|| format!("the power fails after {operations} operations"));
+                world.disk.lose_power_after(operations);
+                world.crash_soon(&mut chance).await;
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! that rare things are frequent somewhere.
 
 use crate::chance::Chance;
+use crate::stores::DirPlan;
 
 /// The world of a seed.
 #[derive(Clone, Debug)]
@@ -40,6 +41,15 @@ pub(crate) struct Plan {
     pub(crate) quick_abort: bool,
     /// Whether a rule denies addresses, and a name leads to one of them now and then.
     pub(crate) egress: bool,
+    pub(crate) dirs: Vec<DirPlan>,
+    /// Longest usual time of an operation of a disk, in ms.
+    pub(crate) disk_ms: u64,
+    /// Whether disks fail.
+    pub(crate) disk_fails: bool,
+    /// Whether a life may end in a crash.
+    pub(crate) crashes: bool,
+    /// Whether a crash is a loss of power, rather than the end of the process.
+    pub(crate) loses_power: bool,
 }
 
 /// Values of `cache_mem`.
@@ -72,6 +82,14 @@ impl Plan {
             in_memory_max: chance.one(&["20 KB", "512 KB", "4 MB"]),
             quick_abort: chance.per_mille(500),
             egress: chance.per_mille(200),
+            dirs: {
+                let count = chance.one(&[0, 1, 1, 2, 3]);
+                (0..count).map(|_| DirPlan::new(chance)).collect()
+            },
+            disk_ms: chance.one(&[0, 1, 20, 500]),
+            disk_fails: chance.per_mille(200),
+            crashes: chance.per_mille(600),
+            loses_power: chance.per_mille(600),
         }
     }
 }

@@ -17,7 +17,10 @@ use humboldt_proxy::AccessLog;
 use humboldt_proxy::core::Core;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
+use humboldt_schemes::simulated::Disk;
+use humboldt_store::purges::PurgePlaces;
 use humboldt_store::{Cache, CacheSettings, NoEvents};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::chance::Chance;
@@ -26,6 +29,7 @@ use crate::operator;
 use crate::origin;
 use crate::plan::Plan;
 use crate::site::Site;
+use crate::stores::{self, DirPlan, Open};
 use crate::trace;
 
 /// The network that rules deny.
@@ -45,8 +49,18 @@ pub(crate) struct World {
     /// Servers that are being asked.
     asking: Rc<Cell<usize>>,
     chance: Rc<RefCell<Chance>>,
+    pub(crate) disk: Arc<Disk>,
+    dirs: Vec<Open>,
+    crash: Rc<Notify>,
     logs: LogService,
     sink: Arc<LineSink>,
+}
+
+/// How a life ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    InOrder,
+    InACrash,
 }
 
 /// The number of requests that began, and whose line in access.log must be there.
@@ -55,13 +69,27 @@ pub(crate) struct Log<'a> {
 }
 
 impl World {
-    pub(crate) fn new(plan: &Rc<Plan>, site: &Rc<Site>, life: u64, log: &Log<'_>) -> Rc<Self> {
+    pub(crate) fn new(
+        plan: &Rc<Plan>,
+        site: &Rc<Site>,
+        life: u64,
+        log: &Log<'_>,
+        disk: &Arc<Disk>,
+    ) -> Rc<Self> {
         let (snapshot, settings) = configure(plan, plan.cache_mem);
         let logs = LogService::start().expect("a log thread");
         let options = SinkOptions { cores: plan.cores, ..SinkOptions::default() };
         let destination = Destination::File(log.folder.join("access.log"));
         let sink = logs.open(destination, options).expect("a log");
-        let cache = Cache::new(settings, plan.cores, Vec::new(), Arc::new(NoEvents));
+        let open = |(number, dir): (usize, &DirPlan)| Open::new(number, *dir, log.folder, disk);
+        let dirs: Vec<Open> = plan.dirs.iter().enumerate().map(open).collect();
+        let configs = dirs.iter().map(Open::config).collect();
+        let cache = Cache::new(settings, plan.cores, configs, Arc::new(NoEvents));
+        if !dirs.is_empty() {
+            let log = log.folder.join("humboldt.purges");
+            let places = PurgePlaces { log, former: Vec::new() };
+            cache.purges().keep_in(Some(places)).expect("a log of purges");
+        }
         let port = Arc::new(snapshot.config.http_port[0].clone());
         let names = Arc::new(NameCache::new(10));
         let shared = Shared::new(snapshot, vec![access_log(&sink)], cache, names, plan.cores);
@@ -69,8 +97,22 @@ impl World {
         let chance = Rc::new(RefCell::new(Chance::new(plan.seed, 100 + life)));
         let asking = Rc::new(Cell::new(0));
         let (plan, site) = (Rc::clone(plan), Rc::clone(site));
-        let world =
-            Rc::new(Self { plan, site, life, cores, port, shared, asking, chance, logs, sink });
+        let (disk, crash) = (Arc::clone(disk), Rc::default());
+        let world = Rc::new(Self {
+            plan,
+            site,
+            life,
+            cores,
+            port,
+            shared,
+            asking,
+            chance,
+            disk,
+            dirs,
+            crash,
+            logs,
+            sink,
+        });
         world.cores.iter().for_each(|core| world.connect(core));
         world
     }
@@ -125,17 +167,35 @@ impl World {
         let (snapshot, settings) = configure(&self.plan, cache_mem);
         self.shared.replace(snapshot, vec![access_log(&self.sink)]);
         self.cores.iter().for_each(|core| core.reconfigure());
-        self.shared.cache.reconfigure(settings, Vec::new());
+        let configs = self.dirs.iter().map(Open::config).collect();
+        self.shared.cache.reconfigure(settings, configs);
     }
 
     /// Whether directories may fail.
     pub(crate) fn disks_fail(&self) -> bool {
-        false
+        self.plan.disk_fails || self.disk.is_off() || self.plan.disk_ms > 100
+    }
+
+    /// Waits a little for the power to fail, and ends the life in any case.
+    pub(crate) async fn crash_soon(&self, chance: &mut Chance) {
+        tokio::time::sleep(chance.delay(5_000)).await;
+        self.disk.cut_power();
+        self.crash.notify_one();
     }
 
     /// Serves all clients, and ends.
-    pub(crate) async fn live(self: &Rc<Self>) {
+    pub(crate) async fn live(self: &Rc<Self>) -> Ends {
         trace::line(|| format!("life {}", self.life));
+        let (disk, crash) = (Arc::clone(&self.disk), Rc::clone(&self.crash));
+        tokio::task::spawn_local(stores::drive(disk, Rc::clone(&self.plan), self.life, crash));
+        tokio::select! {
+            biased;
+            () = self.crash.notified() => Ends::InACrash,
+            () = self.serve() => Ends::InOrder,
+        }
+    }
+
+    async fn serve(self: &Rc<Self>) {
         let helpers = [
             tokio::task::spawn_local(maintain(Arc::clone(&self.shared))),
             tokio::task::spawn_local(operator::run(Rc::clone(self))),
@@ -150,6 +210,8 @@ impl World {
         }
         self.become_quiet().await;
         helpers.iter().for_each(JoinHandle::abort);
+        self.shared.cache.prepare_close().await;
+        self.shared.cache.close();
     }
 
     /// Whatever was done for the clients ends with them.
