@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::BuildHasher;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -223,9 +223,9 @@ fn open_locked(
         }
         Err(TryLockError::Error(error)) => return Err(failed("lock", lock, error)),
     }
-    if !is_device {
-        let written = lock_file.write_all_at(CLAIM.as_bytes(), 0);
-        written.map_err(|e| failed("write the lock file", lock, e))?;
+    if !is_device && read_claim(lock)?.is_empty() {
+        crate::lock::write_claim(&lock_file, CLAIM)
+            .map_err(|e| failed("write the lock file", lock, e.into()))?;
     }
     let open = OpenBlock {
         path: data,
@@ -249,6 +249,7 @@ pub(super) fn write_superblock(data: &DataFile, superblock: &Superblock) -> io::
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::FileExt;
 
     const CAPACITY_BYTES: u64 = 4 << 20;
 

@@ -118,7 +118,7 @@ fn read_or_write_claim(
     if read == 0 {
         let (store_id, segment_bytes) = (new_id(path)?, segment_bytes_for(options.capacity_bytes));
         let text = format!("{TITLE}\n{SCHEME}segment {segment_bytes}\nid {store_id:016x}\n");
-        lock.write_all_at(text.as_bytes(), 0)
+        crate::lock::write_claim(lock, &text)
             .map_err(|e| failed("write the lock file of", path, e))?;
         return Ok((store_id, segment_bytes));
     }

@@ -128,11 +128,8 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<OwnedFd, OpenError
     let found = read_claim(root).map_err(|e| failed("read the lock file of", path, e))?;
     let wanted = claim_text(options.own.slot_bytes);
     if found.is_empty() {
-        let written = rustix::io::pwrite(&lock, wanted.as_bytes(), 0)
+        crate::lock::write_claim(&lock, &wanted)
             .map_err(|e| failed("write the lock file of", path, e))?;
-        if written < wanted.len() {
-            return Err(failed("write the lock file of", path, Errno::NOSPC));
-        }
     } else if found != wanted.as_bytes() {
         return Err(unlike(path, &String::from_utf8_lossy(&found), &wanted));
     }

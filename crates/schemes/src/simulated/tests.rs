@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::rng::Rng;
-use humboldt_store::scheme::{Confirmed, OpenObject, Scheme, SchemeError};
+use humboldt_store::scheme::{Confirmed, OpenObject, Scheme};
 
 use super::{Disk, Faults};
 use crate::battery::{body, key, record};
@@ -23,6 +23,8 @@ use crate::{DirOptions, Levels, SchemeKind};
 const KEYS: u64 = 24;
 const LIVES: u64 = 4;
 const STEPS_PER_LIFE: u64 = 80;
+const NO_FAULTS: Faults =
+    Faults { read_fails_ppm: 0, write_fails_ppm: 0, misdirected_ppm: 0, is_full: false };
 /// Far longer than anything takes, on a clock that runs when there is nothing else to do.
 const STUCK: Duration = Duration::from_secs(3600);
 
@@ -78,6 +80,61 @@ fn options(kind: &str, path: &Path) -> DirOptions {
     options
 }
 
+/// Something to do with a key.
+#[derive(Copy, Clone, Debug)]
+enum Action {
+    Store { version: u8, announced: bool, gives_up: bool },
+    Update { head: u8, confirmed: Version },
+    Remove,
+    Look,
+    Maintain,
+}
+
+/// What came of it.
+enum Done {
+    Good,
+    Found(u8, Vec<u8>),
+}
+
+/// Does something; `None` if it failed, or nothing was found.
+async fn perform(scheme: &dyn Scheme, number: u64, action: Action, context: &str) -> Option<Done> {
+    let url = url(number);
+    match action {
+        Action::Store { version, announced, gives_up } => {
+            let bytes = len(number, version);
+            let record = record(&url, version);
+            let mut writer = scheme.create(record, announced.then_some(bytes)).await.ok()?;
+            for start in (0..bytes).step_by(50_000) {
+                let end = (start + 50_000).min(bytes);
+                writer.write(start, &[&body(&url, version, start, end)]).await.ok()?;
+            }
+            if !gives_up {
+                writer.commit(Some(bytes)).await.ok()?;
+            }
+            Some(Done::Good)
+        }
+        Action::Update { head, confirmed: (confirmed, _) } => {
+            let confirmed = Confirmed::of(&record(&url, confirmed));
+            scheme.update(&record(&url, head), &confirmed).await.ok()?;
+            Some(Done::Good)
+        }
+        Action::Remove => scheme.remove(&key(&url)).await.ok().map(|_| Done::Good),
+        Action::Maintain => scheme.maintain().await.ok().map(|()| Done::Good),
+        Action::Look => {
+            let OpenObject { record: stored, mut reader } =
+                scheme.open(&key(&url)).await.ok().flatten()?;
+            let head = (stored.times.response_time - 1_700_000_000) as u8;
+            assert_eq!(stored, record(&url, head), "{context}: head and times belong together");
+            let mut bytes = vec![0; reader.body_bytes().expect("complete") as usize];
+            let mut at = 0;
+            while at < bytes.len() {
+                at += reader.read(at as u64, &mut bytes[at..]).await.ok()?;
+            }
+            Some(Done::Found(head, bytes))
+        }
+    }
+}
+
 async fn soon<T>(context: &str, future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(STUCK, future).await;
     outcome.unwrap_or_else(|_| panic!("{context}: it waits for an event that does not come"))
@@ -93,102 +150,118 @@ impl World {
         self.next_version
     }
 
-    async fn store(&mut self, scheme: &dyn Scheme, number: u64) {
-        let version = self.version();
-        let (url, bytes) = (url(number), len(number, version));
-        let announced = (self.rng.below(2) == 0).then_some(bytes);
-        let gives_up = self.rng.below(12) == 0;
-        let outcome = soon(&self.context(), async {
-            let mut writer = scheme.create(record(&url, version), announced).await?;
-            for start in (0..bytes).step_by(50_000) {
-                let end = (start + 50_000).min(bytes);
-                writer.write(start, &[&body(&url, version, start, end)]).await?;
+    /// Something to do with this key.
+    fn choose(&mut self, number: u64) -> Action {
+        match self.rng.below(20) {
+            0..7 => {
+                let announced = self.rng.below(2) == 0;
+                let gives_up = self.rng.below(12) == 0;
+                Action::Store { version: self.version(), announced, gives_up }
             }
-            if gives_up {
-                return Err(SchemeError::Busy("given up"));
-            }
-            writer.commit(Some(bytes)).await
-        })
-        .await;
-        // An operation that failed, or was lost with the power, may be there or not.
-        if !gives_up {
-            let expected = self.expected.entry(number).or_default();
-            expected.any = outcome.is_err();
-            expected.versions.push((version, version));
+            7..9 => Action::Remove,
+            9 => match self.expected.entry(number).or_default().versions.last().copied() {
+                Some(confirmed) => Action::Update { head: self.version(), confirmed },
+                None => Action::Look,
+            },
+            10 => Action::Maintain,
+            _ => Action::Look,
         }
     }
 
-    async fn remove(&mut self, scheme: &dyn Scheme, number: u64) {
-        let outcome = soon(&self.context(), scheme.remove(&key(&url(number)))).await;
+    /// Enters what has been done with a key. `before`: its possible values when that began.
+    fn note(&mut self, number: u64, before: &Expected, action: Action, done: Option<Done>) {
+        let is_good = matches!(done, Some(Done::Good));
+        if let Some(Done::Found(head, bytes)) = done {
+            return self.judge(number, before, head, &bytes);
+        }
         let expected = self.expected.entry(number).or_default();
-        match outcome {
-            Ok(_) => {
+        match action {
+            // An operation that failed, or was lost with the power, may be there or not.
+            Action::Store { gives_up: false, version, .. } => {
+                expected.any = !is_good;
+                expected.versions.push((version, version));
+            }
+            Action::Update { head, confirmed } => {
+                expected.any |= !is_good;
+                expected.versions.push((head, confirmed.1));
+            }
+            Action::Remove if is_good => {
                 expected.removed.append(&mut expected.versions);
                 expected.any = false;
             }
-            Err(_) => expected.any = true,
+            Action::Remove => expected.any = true,
+            Action::Store { .. } | Action::Look | Action::Maintain => {}
         }
     }
 
-    async fn update(&mut self, scheme: &dyn Scheme, number: u64) {
-        let version = self.version();
-        let last = self.expected.entry(number).or_default().versions.last().copied();
-        let Some((confirmed, body_version)) = last else { return };
-        let confirmed = Confirmed::of(&record(&url(number), confirmed));
-        let new = record(&url(number), version);
-        let outcome = soon(&self.context(), scheme.update(&new, &confirmed)).await;
-        let expected = self.expected.entry(number).or_default();
-        expected.any |= outcome.is_err();
-        expected.versions.push((version, body_version));
-    }
-
-    async fn look(&mut self, scheme: &dyn Scheme, number: u64) {
-        let (url, context) = (url(number), self.context());
-        let key = key(&url);
-        let found = soon(&context, async {
-            let open = scheme.open(&key).await.ok().flatten()?;
-            let OpenObject { record: stored, mut reader } = open;
-            let head = (stored.times.response_time - 1_700_000_000) as u8;
-            assert_eq!(stored, record(&url, head), "{context}: head and times belong together");
-            let mut bytes = vec![0; reader.body_bytes().expect("complete") as usize];
-            let mut at = 0;
-            while at < bytes.len() {
-                at += reader.read(at as u64, &mut bytes[at..]).await.ok()?;
-            }
-            Some((head, bytes))
-        })
-        .await;
-        let Some((head, bytes)) = found else { return };
-        let expected = self.expected.entry(number).or_default();
+    fn judge(&mut self, number: u64, before: &Expected, head: u8, bytes: &[u8]) {
+        let url = url(number);
         let is_it = |(h, b): &Version| {
             *h == head
                 && len(number, *b) == bytes.len() as u64
                 && bytes == body(&url, *b, 0, bytes.len() as u64)
         };
-        let newest = expected.versions.last().is_some_and(is_it);
-        let known = expected.any && expected.versions.iter().any(is_it);
-        let is_back = self.plan.loses_power && self.kind != "ring";
-        let is_right = newest || known || is_back && expected.removed.iter().any(is_it);
-        assert!(is_right, "{context}: {url} holds head {head}, expected {expected:?}");
+        let may_return = self.plan.loses_power && self.kind != "ring";
+        let now = self.expected.entry(number).or_default();
+        let is_right = [before, now].into_iter().any(|expected| {
+            expected.versions.last().is_some_and(is_it)
+                || expected.any && expected.versions.iter().any(is_it)
+                || may_return && expected.removed.iter().any(is_it)
+        });
+        let context = format!("{}, seed {}", self.kind, self.plan.seed);
+        assert!(is_right, "{context}: {url} holds head {head}: {before:?}, {now:?}");
         self.hits += 1;
     }
 
+    async fn look(&mut self, scheme: &dyn Scheme, number: u64) {
+        let before = self.expected.entry(number).or_default().clone();
+        let done = perform(scheme, number, Action::Look, &self.context()).await;
+        self.note(number, &before, Action::Look, done);
+    }
+
+    /// Several things at the same time. One of them may change a key, while others read it.
     async fn act(&mut self, scheme: &dyn Scheme) {
-        let number = self.rng.below(KEYS);
-        match self.rng.below(20) {
-            0..7 => self.store(scheme, number).await,
-            7..9 => self.remove(scheme, number).await,
-            9 => self.update(scheme, number).await,
-            10 => drop(soon(&self.context(), scheme.maintain()).await),
-            _ => self.look(scheme, number).await,
+        let mut plans: Vec<(u64, Expected, Action, Option<u64>)> = Vec::new();
+        for _ in 0..3 {
+            let number = self.rng.below(KEYS);
+            let is_taken = plans.iter().any(|(other, ..)| *other == number);
+            let action = if is_taken { Action::Look } else { self.choose(number) };
+            let before = self.expected.entry(number).or_default().clone();
+            let patience_ms = (self.rng.below(10) == 0).then(|| self.rng.below(20));
+            plans.push((number, before, action, patience_ms));
+        }
+        let context = self.context();
+        let begin = |at: usize| {
+            let (number, _, action, patience_ms) = plans[at];
+            let context = &context;
+            async move {
+                let done = perform(scheme, number, action, context);
+                match patience_ms.map(Duration::from_millis) {
+                    Some(patience) => tokio::time::timeout(patience, done).await.ok().flatten(),
+                    None => soon(context, done).await,
+                }
+            }
+        };
+        let (first, second, third) = tokio::join!(begin(0), begin(1), begin(2));
+        // Changes are known before what was read is judged.
+        let mut ended: Vec<_> = plans.into_iter().zip([first, second, third]).collect();
+        ended.sort_by_key(|((_, _, action, _), _)| matches!(action, Action::Look));
+        for ((number, before, action, _), done) in ended {
+            self.note(number, &before, action, done);
         }
     }
 
-    fn set_faults(&self) {
-        if self.plan.has_faults {
-            let faults =
-                Faults { read_fails_ppm: 2000, write_fails_ppm: 2000, ..Faults::default() };
-            self.disk.set_faults(faults);
+    fn set_faults(&mut self) {
+        if !self.plan.has_faults {
+            return;
+        }
+        let is_full = self.rng.below(20) == 0;
+        let faults = Faults { read_fails_ppm: 2000, write_fails_ppm: 2000, is_full, ..NO_FAULTS };
+        self.disk.set_faults(faults);
+        if self.kind == "ring" && self.plan.seed.is_multiple_of(3) {
+            // All that this file has is verified; removals are elsewhere.
+            let faults = Faults { misdirected_ppm: 15_000, ..faults };
+            self.disk.set_faults_of(&self.options.path.join("ring.data"), Some(faults));
         }
     }
 
@@ -227,17 +300,20 @@ impl World {
         for expected in self.expected.values_mut() {
             expected.any = true;
         }
-        self.disk.set_faults(Faults::default());
+        self.disk.set_faults(NO_FAULTS);
+        self.disk.set_faults_of(&self.options.path.join("ring.data"), None);
         if self.plan.loses_power { self.disk.power_up() } else { self.disk.restart() }
     }
 
     async fn live(&mut self) {
         let mut scheme = self.open().await;
         for _ in 0..LIVES {
-            self.set_faults();
             for _ in 0..STEPS_PER_LIFE {
                 if self.disk.is_off() {
                     break;
+                }
+                if self.rng.below(10) == 0 {
+                    self.set_faults();
                 }
                 self.act(&*scheme).await;
             }

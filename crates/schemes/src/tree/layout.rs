@@ -120,9 +120,7 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), Open
     let wanted = claim_text(options.own.l1, options.own.l2);
     if found.is_empty() {
         log::remove_leftovers(root).map_err(|e| failed("remove an old log of", path, e))?;
-        // Before anything else is created: without it, all of that would seem to be another's.
-        files::write_all_at(lock.file(), wanted.as_bytes(), 0)
-            .and_then(|()| files::sync(lock.file()))
+        crate::lock::write_claim(lock.file(), &wanted)
             .map_err(|e| failed("write the lock file of", path, e))?;
         return Ok((lock, true));
     }
