@@ -142,11 +142,15 @@ impl Batch {
             return;
         }
         let outcome = self.failure.lock().take().map_or(Ok(()), Err);
-        if let (Ok(()), Some(publication)) = (&outcome, &self.publication) {
+        let reply = self.reply.lock().take();
+        // A commit that was given up may have been followed by a younger one, whose place this
+        // object must not take.
+        let is_wanted = reply.as_ref().is_some_and(|reply| !reply.is_closed());
+        if let (Ok(()), Some(publication), true) = (&outcome, &self.publication, is_wanted) {
             self.chain.publish(publication);
         }
         self.chain.dir.changed.notify_waiters();
-        if let Some(reply) = self.reply.lock().take() {
+        if let Some(reply) = reply {
             let _ = reply.send(outcome); // the writer may have gone
         }
     }

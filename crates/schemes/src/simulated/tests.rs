@@ -5,7 +5,7 @@
 //! power may a scheme that does not sync removals bring one back.
 //!
 //! `HUMBOLDT_DISK_SEEDS=from..to` runs other seeds than the usual ones, `HUMBOLDT_DISK_SEEDS=17` a
-//! single one.
+//! single one. `HUMBOLDT_DISK_KEY=6` prints what happens to a key.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -60,6 +60,7 @@ struct World {
     expected: BTreeMap<u64, Expected>,
     next_version: u8,
     hits: u64,
+    key_told: Option<u64>,
 }
 
 fn url(key: u64) -> String {
@@ -94,6 +95,15 @@ enum Action {
 enum Done {
     Good,
     Found(u8, Vec<u8>),
+}
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Good => f.write_str("good"),
+            Self::Found(head, bytes) => write!(f, "found {head}, {} bytes", bytes.len()),
+        }
+    }
 }
 
 /// Does something; `None` if it failed, or nothing was found.
@@ -150,6 +160,13 @@ impl World {
         self.next_version
     }
 
+    /// Prints what happens to a key, if somebody wants to know.
+    fn tell(&self, number: u64, what: impl FnOnce() -> String) {
+        if self.key_told == Some(number) {
+            println!("{} operations: {}", self.disk.operations(), what());
+        }
+    }
+
     /// Something to do with this key.
     fn choose(&mut self, number: u64) -> Action {
         match self.rng.below(20) {
@@ -171,6 +188,7 @@ impl World {
     /// Enters what has been done with a key. `before`: its possible values when that began.
     fn note(&mut self, number: u64, before: &Expected, action: Action, done: Option<Done>) {
         let is_good = matches!(done, Some(Done::Good));
+        self.tell(number, || format!("{action:?}: {done:?}"));
         if let Some(Done::Found(head, bytes)) = done {
             return self.judge(number, before, head, &bytes);
         }
@@ -297,6 +315,7 @@ impl World {
     }
 
     fn crash(&mut self) {
+        self.key_told.into_iter().for_each(|key| self.tell(key, || "crash".to_owned()));
         for expected in self.expected.values_mut() {
             expected.any = true;
         }
@@ -361,6 +380,7 @@ fn play(kind: &'static str, plan: Plan) -> (u64, u64) {
         expected: BTreeMap::new(),
         next_version: 0,
         hits: 0,
+        key_told: std::env::var("HUMBOLDT_DISK_KEY").ok().and_then(|key| key.parse().ok()),
     };
     let tasks = tokio::task::LocalSet::new();
     tasks.spawn_local(drive(Arc::clone(&disk), plan.seed));
