@@ -201,6 +201,12 @@ impl Dir {
         self.seqs.get(slot as usize).map_or(0, |old| old.swap(seq, Ordering::AcqRel))
     }
 
+    /// Smallest sequence number of all slots; `u64::MAX` if all are empty.
+    pub(super) fn oldest_seq(&self) -> u64 {
+        let all = (0..self.geometry.stripes).map(|slot| self.seq(slot)).filter(|seq| *seq != 0);
+        all.min().unwrap_or(u64::MAX)
+    }
+
     /// Number of full stripes that wait, for [`Dir::load`].
     pub(super) fn count_full(&self, stripes: usize) {
         self.full_stripes.store(stripes, Ordering::Relaxed);
@@ -233,10 +239,10 @@ impl Dir {
     }
 
     /// Evicts the record of `key` at `file`, if it is still there.
-    pub(super) fn evict(&self, key: IndexKey, file: u32) {
-        if self.left(self.index.remove_if(key, file)) {
-            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(super) fn evict(&self, key: IndexKey, file: u32) -> bool {
+        let was_there = self.left(self.index.remove_if(key, file));
+        self.counts.evictions.fetch_add(was_there.into(), Ordering::Relaxed);
+        was_there
     }
 
     /// Makes an object visible and, with the stripe it gets into, lasting. Waits for the worker
@@ -321,10 +327,7 @@ impl Dir {
         // Stripes that only are in memory have not replaced anything on disk yet.
         let replaced = log.unwritten_stripes().map(|filling| filling.replaces_seq);
         let replaced = replaced.filter(|seq| *seq != 0).min().unwrap_or(u64::MAX);
-        let oldest = || {
-            let all = (0..self.geometry.stripes).map(|slot| self.seq(slot)).filter(|seq| *seq != 0);
-            if is_rebuilt { all.min().unwrap_or(u64::MAX).min(replaced) } else { 0 }
-        };
+        let oldest = || if is_rebuilt { self.oldest_seq().min(replaced) } else { 0 };
         let ticket = log.purges.add(purge, oldest);
         if !is_rebuilt && ticket.is_ok() {
             log.early.push(purge);
@@ -342,7 +345,8 @@ impl Dir {
         let (was_there, ticket) = {
             let mut log = self.log.lock();
             let was_there = self.left(self.index.remove(key));
-            let ticket = match was_there || !self.is_rebuilt() {
+            let is_unknown = self.is_rebuilt() && !log.may_return(self, key);
+            let ticket = match was_there || !is_unknown {
                 true => self.add_purge(&mut log, key)?,
                 false => log.purges.last_ticket(), // it may have been dropped a moment ago
             };

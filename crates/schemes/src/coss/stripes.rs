@@ -30,6 +30,8 @@ pub(super) struct Filling {
     pub(super) buf: Arc<Membuf>,
     /// Sequence number of the stripe that it replaces on disk, 0 for none.
     pub(super) replaces_seq: u64,
+    /// Objects evicted when it was begun. They are on disk until its first table is.
+    evicted: Vec<IndexKey>,
     data_end: usize,
     pub(super) entries: Vec<TableEntry>,
     /// The length of the data, and the number of entries, on disk.
@@ -117,6 +119,8 @@ pub(super) struct Log {
     pub(super) purges: Purges,
     /// Removals before the index was complete; as many as the purge log has room for.
     pub(super) early: Vec<Purge>,
+    /// Sequence number of the newest stripe that could not be written, 0 for none.
+    lost_seq: u64,
     pub(super) is_stopped: bool,
     wakers: Vec<Waker>,
 }
@@ -134,6 +138,7 @@ impl Log {
             flushes_done: 0,
             purges,
             early: Vec::new(),
+            lost_seq: 0,
             is_stopped: false,
             wakers: Vec::new(),
         }
@@ -155,6 +160,13 @@ impl Log {
     pub(super) fn position(&self) -> (u64, u32) {
         let filling = self.filling.as_ref();
         filling.map_or((self.next.seq, 0), |f| (f.buf.name.seq, (f.data_end / UNIT_BYTES) as u32))
+    }
+
+    /// Whether a scan could find an object of this key, which the index does not have: one that has
+    /// been evicted and not been overwritten yet, or anything that a lost stripe has left there.
+    pub(super) fn may_return(&self, dir: &Dir, key: IndexKey) -> bool {
+        self.unwritten_stripes().any(|filling| filling.evicted.contains(&key))
+            || self.lost_seq != 0 && dir.oldest_seq() <= self.lost_seq
     }
 
     /// Stripes that are not on disk.
@@ -221,9 +233,8 @@ impl Log {
             dir.work.ring();
             return Err(Step::Wait);
         };
-        for (key, file) in victims {
-            dir.evict(key, file);
-        }
+        let evicted = victims.into_iter().filter(|(key, file)| dir.evict(*key, *file));
+        let evicted = evicted.map(|(key, _)| key).collect();
         let name = self.next;
         let bytes = self.take_buffer(dir);
         let buf = Arc::new(Membuf { name, bytes: RwLock::new(bytes) });
@@ -232,6 +243,7 @@ impl Log {
         let new = Filling {
             buf,
             replaces_seq,
+            evicted,
             data_end: 0,
             entries: Vec::new(),
             written_end: 0,
@@ -274,6 +286,7 @@ impl Log {
         if let Some(filling) = unwritten.find(|filling| filling.buf.name == written.buf.name) {
             filling.written_end = written.end;
             filling.written_entries = written.entries;
+            filling.evicted = Vec::new();
         }
     }
 
@@ -290,6 +303,7 @@ impl Log {
     /// A stripe could not be written: its records are lost.
     fn give_up(&mut self, dir: &Dir, lost: Filling) {
         let name = lost.buf.name;
+        self.lost_seq = name.seq;
         for entry in &lost.entries {
             if let Some(file) =
                 dir.geometry.file(name.slot, usize::from(entry.offset_units) * UNIT_BYTES)

@@ -346,6 +346,46 @@ fn a_stripe_that_cannot_be_written_is_lost_and_nothing_else() {
 }
 
 #[test]
+fn what_was_lost_with_its_stripe_does_not_return_after_its_removal() {
+    let mut store = Store::new(8, |_| ());
+    store.put("http://older/", 1, 5000);
+    (0..15).for_each(|i| store.put(&url(i), 1, 100_000));
+    store.put("http://flushed/", 1, 5000);
+    store.maintain();
+    store.coss().dir.data.fails.store(true, Ordering::Relaxed);
+    store.put("http://older/", 2, 5000);
+    (20..40).for_each(|i| store.put(&url(i), 1, 100_000));
+    store.settle();
+    store.coss().dir.data.fails.store(false, Ordering::Relaxed);
+    for url in ["http://older/", "http://flushed/"] {
+        assert_eq!(store.see(url), Seen::Nothing, "{url}");
+        store.remove(url).expect("logged");
+    }
+    store.crash();
+    for url in ["http://older/", "http://flushed/"] {
+        assert_eq!(store.see(url), Seen::Nothing, "{url}");
+    }
+}
+
+#[test]
+fn what_was_evicted_and_is_still_on_disk_does_not_return_after_its_removal() {
+    let mut store = Store::new(4, |_| ());
+    let mut next = 0;
+    while store.coss().stats().evictions == 0 {
+        store.put(&url(next), 1, 100_000);
+        next += 1;
+    }
+    // Nothing has been written over them yet.
+    let is_gone = |i: &u64| !store.coss().contains(&key(&url(*i)));
+    let evicted: Vec<u64> = (0..next).filter(is_gone).collect();
+    evicted.iter().for_each(|i| _ = store.remove(&url(*i)).expect("logged"));
+    store.crash();
+    for i in evicted {
+        assert_eq!(store.see(&url(i)), Seen::Nothing, "{i}");
+    }
+}
+
+#[test]
 fn beyond_maxfullbufs_objects_are_refused_and_counted() {
     let store =
         Store::new(16, |options| (options.own.membufs, options.own.maxfullbufs) = (3, Some(2)));
