@@ -126,7 +126,11 @@ async fn play(
     let core = Rc::clone(&world.cores[chance.below(world.cores.len() as u64) as usize]);
     let port = std::sync::Arc::clone(&world.port);
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, number as u8)), 4000);
-    let answering = async move { answer_one(&core, address, &port, &mut exchange, head).await };
+    let (site, id) = (Rc::clone(&world.site), asked.id);
+    let answering = async move {
+        site.begins(id);
+        answer_one(&core, address, &port, &mut exchange, head).await;
+    };
     let task = match world.plan.late_per_mille {
         0 => tokio::task::spawn_local(answering),
         _ => turns::spawn_local(answering),

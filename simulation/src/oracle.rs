@@ -137,7 +137,7 @@ impl<'a> Asked<'a> {
             (_, 200) => self.whole(world, answer, is_whole),
             (Kind::Range, 206) => self.part(answer, is_whole),
             (Kind::Range, 416) => Ok(()),
-            (Kind::IfNoneMatch, 304) => self.not_modified(),
+            (Kind::IfNoneMatch, 304) => self.not_modified(&head.fields),
             (Kind::OnlyIfCached, 504) => Ok(()),
             (_, 403) if world.plan.egress && self.resource.host == "h2.sim" => Ok(()),
             (_, 500 | 502 | 503 | 504) if world.site.is_troubled.get() => Ok(()),
@@ -151,7 +151,8 @@ impl<'a> Asked<'a> {
     /// The answer to a PURGE: 503 and 500 hold as long as the program runs.
     fn purged(&self, world: &World, status: u16) -> Result<(), String> {
         let is_lasting = match (self.kind, status) {
-            (_, 200) | (Kind::Purge, 404) => true,
+            (Kind::Purge, 200 | 404) => world.plan.syncs_removals(),
+            (_, 200) => true,
             (Kind::Purge, 500 | 503) if world.disks_fail() => false,
             (_, 500 | 503) if world.disks_fail() => return Ok(()),
             _ => return Err(format!("status {status}")),
@@ -253,23 +254,30 @@ impl<'a> Asked<'a> {
             return Err(format!("{} bytes of {from}-{last}", answer.body.len()));
         }
         // If the server sent the whole, that is not complete yet.
-        let status = head.fields.get_by_name(b"Cache-Status").unwrap_or_default();
-        let is_of_whole = String::from_utf8_lossy(status).contains("fwd-status=200");
-        if is_whole && !is_of_whole {
+        if is_whole && !says(&head.fields, "fwd-status=200") {
             self.resource.is_served(version, self.seen.variant);
         }
         Ok(())
     }
 
-    fn not_modified(&self) -> Result<(), String> {
+    fn not_modified(&self, fields: &Fields) -> Result<(), String> {
         let version = self.seen.tag.unwrap_or(0);
         let floor = self.floor[self.variant()];
         if version < floor {
             return Err(format!("version {version} is confirmed after version {floor}"));
         }
-        self.resource.is_served(version, self.seen.variant);
+        // The server's answer to a client's own condition teaches the cache nothing.
+        if says(fields, "hit") {
+            self.resource.is_served(version, self.seen.variant);
+        }
         Ok(())
     }
+}
+
+/// Whether Cache-Status has this word.
+fn says(fields: &Fields, word: &str) -> bool {
+    let status = fields.get_by_name(b"Cache-Status").unwrap_or_default();
+    String::from_utf8_lossy(status).contains(word)
 }
 
 /// The beginning of the URLs that are like this one.

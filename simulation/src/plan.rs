@@ -92,4 +92,9 @@ impl Plan {
             loses_power: chance.per_mille(600),
         }
     }
+
+    /// Whether the removal of a URL outlasts a crash. Only `ring` syncs it.
+    pub(crate) fn syncs_removals(&self) -> bool {
+        !self.loses_power || self.dirs.iter().all(|dir| dir.scheme == "ring")
+    }
 }

@@ -1,6 +1,7 @@
 //! The resources of a simulation: what servers have, and what clients may no longer get.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 use crate::bodies::{Body, mix};
 use crate::chance::Chance;
@@ -141,6 +142,8 @@ pub(crate) struct Site {
     pub(crate) is_troubled: Cell<bool>,
     faults: RefCell<Vec<String>>,
     ids: Cell<u64>,
+    /// Requests that the proxy has seen.
+    begun: RefCell<BTreeSet<u64>>,
 }
 
 impl Site {
@@ -150,12 +153,18 @@ impl Site {
             is_troubled: Cell::new(false),
             faults: RefCell::default(),
             ids: Cell::new(1),
+            begun: RefCell::default(),
         }
     }
 
-    /// The number of the next request.
-    pub(crate) fn ids(&self) -> u64 {
-        self.ids.get()
+    /// The proxy sees a request now.
+    pub(crate) fn begins(&self, id: u64) {
+        self.begun.borrow_mut().insert(id);
+    }
+
+    /// The requests of a life.
+    pub(crate) fn take_begun(&self) -> BTreeSet<u64> {
+        self.begun.take()
     }
 
     /// A number for a request.

@@ -93,7 +93,8 @@ pub(crate) async fn drive(disk: Arc<Disk>, plan: Rc<Plan>, life: u64, crash: Rc<
             return crash.notify_one();
         }
         match plan.disk_ms {
-            0 => tokio::task::yield_now().await,
+            0 if chance.per_mille(950) => tokio::task::yield_now().await,
+            0 => tokio::time::sleep(Duration::from_millis(1)).await,
             most_ms => tokio::time::sleep(chance.delay(most_ms)).await,
         }
         disk.step();

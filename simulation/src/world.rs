@@ -1,6 +1,7 @@
 //! One life of the proxy: from its start to its end or to a crash.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::rc::Rc;
@@ -210,6 +211,7 @@ impl World {
         }
         self.become_quiet().await;
         helpers.iter().for_each(JoinHandle::abort);
+        self.shared.cache.settled().await;
         self.shared.cache.prepare_close().await;
         self.shared.cache.close();
     }
@@ -239,19 +241,20 @@ impl World {
     }
 
     /// Every request has one line, whatever became of it.
-    pub(crate) fn check_log(&self, log: &Log<'_>, requests: std::ops::Range<u64>) {
+    pub(crate) fn check_log(&self, log: &Log<'_>) {
         if !self.logs.flush(Duration::from_secs(60)) {
             return self.site.wrong("access.log is not written".into());
         }
         let text = std::fs::read_to_string(log.folder.join("access.log")).unwrap_or_default();
-        let mut seen = vec![0_u32; (requests.end - requests.start) as usize];
-        for id in text.lines().filter_map(|line| line.trim().parse::<u64>().ok()) {
-            if requests.contains(&id) {
-                seen[(id - requests.start) as usize] += 1;
-            }
+        let mut lines = BTreeMap::<u64, usize>::new();
+        for id in text.lines().filter_map(|line| line.trim().parse().ok()) {
+            *lines.entry(id).or_default() += 1;
         }
-        for (id, lines) in requests.zip(seen).filter(|(_, lines)| *lines != 1) {
-            self.site.wrong(format!("request {id} has {lines} lines in access.log"));
+        for id in self.site.take_begun() {
+            let count = lines.get(&id).copied().unwrap_or(0);
+            if count != 1 {
+                self.site.wrong(format!("request {id} has {count} lines in access.log"));
+            }
         }
     }
 }

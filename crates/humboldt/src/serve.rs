@@ -298,6 +298,7 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         while core.shared.connections() > 0 {
             tokio::time::sleep(OTHERS_STEP).await;
         }
+        core.shared.cache.settled().await;
     };
     let hurried = async {
         loop {

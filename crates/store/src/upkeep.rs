@@ -14,6 +14,13 @@ impl Cache {
         self.for_each_dir(async |dir: &Dir| dir.maintain(&self.commits).await).await;
     }
 
+    /// Resolves when every complete answer has been written where it belongs, and older ones have
+    /// been removed. To be awaited while the cores still run: if the program ends before, a
+    /// directory may keep an answer that is older than one already served.
+    pub async fn settled(&self) {
+        self.in_flight().versions().settled().await;
+    }
+
     /// Removes records from the directories that could not be removed yet because their indexes
     /// were being read. To be awaited before [`Cache::close`].
     pub async fn prepare_close(&self) {

@@ -287,6 +287,26 @@ impl Versions {
         self.shard(primary).get(primary).is_some_and(|known| known.holders > 1)
     }
 
+    /// Whether every complete answer has reached all its places, and nothing is being removed.
+    fn is_settled(&self) -> bool {
+        let is_at_rest = |known: &Known| {
+            known.voidings == 0 && known.notes.iter().all(|note| note.state != State::Complete)
+        };
+        self.shards.iter().all(|shard| shard.lock().values().all(is_at_rest))
+    }
+
+    /// Resolves when that is so.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let mut settled = pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if self.is_settled() {
+                return;
+            }
+            settled.await;
+        }
+    }
+
     /// Runs `put` if an answer is the newest one of its key; no other is put in its place
     /// meanwhile. Without a stamp it is.
     pub(crate) fn while_newest<R>(

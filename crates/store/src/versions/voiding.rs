@@ -60,5 +60,6 @@ impl Drop for Voiding {
             known.voided = self.versions.now();
         }
         self.versions.release(&self.primary);
+        self.versions.settled.notify_waiters();
     }
 }
