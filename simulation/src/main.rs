@@ -70,6 +70,7 @@ fn end(plan: &Plan, site: &Site, disk: &Arc<Disk>, ends: Ends) {
     if ends == Ends::InACrash && plan.loses_power {
         disk.cut_power();
         disk.power_up();
+        site.is_torn.set(true);
     } else {
         disk.restart();
     }

@@ -116,7 +116,8 @@ impl<'a> Asked<'a> {
             return if may_fail { () } else { wrong("no answer") };
         };
         let is_whole = answer.end == Some(End::Whole);
-        if !is_whole && !has_left && !world.site.is_troubled.get() {
+        let may_be_cut = world.site.is_torn.get() || world.plan.disk_fails;
+        if !is_whole && !has_left && !may_be_cut && !world.site.is_troubled.get() {
             wrong("the answer is cut off");
         }
         let outcome = match (self.kind, head.status) {

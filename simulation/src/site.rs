@@ -140,6 +140,8 @@ pub(crate) struct Site {
     pub(crate) resources: Vec<Resource>,
     /// The servers are out of order: clients may get errors.
     pub(crate) is_troubled: Cell<bool>,
+    /// A loss of power has torn objects: a client learns of that when it comes to the tear.
+    pub(crate) is_torn: Cell<bool>,
     faults: RefCell<Vec<String>>,
     ids: Cell<u64>,
     /// Requests that the proxy has seen.
@@ -151,6 +153,7 @@ impl Site {
         Self {
             resources: (0..count).map(|number| Resource::new(number, chance)).collect(),
             is_troubled: Cell::new(false),
+            is_torn: Cell::new(false),
             faults: RefCell::default(),
             ids: Cell::new(1),
             begun: RefCell::default(),
