@@ -9,16 +9,20 @@ use rustix::io::Errno;
 
 use super::disk::{Disk, Target, current};
 
-/// Path of an open file or directory.
+/// A link to an open file or directory.
+fn link(file: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
 fn path(file: impl AsFd) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    std::fs::read_link(link).unwrap_or_default()
+    std::fs::read_link(link(file)).unwrap_or_default()
 }
 
 fn target(disk: &Disk, file: impl AsFd) -> Result<Target, Errno> {
     let path = path(&file);
-    let file = File::from(rustix::io::fcntl_dupfd_cloexec(&file, 0)?);
-    Target::new(disk, file, path, false, false).map_err(|error| errno(&error))
+    // Opened anew: the disk must not share the lock on it.
+    let opened = File::options().read(true).write(true).open(link(file));
+    opened.and_then(|file| Target::new(disk, file, path, false, false)).map_err(|e| errno(&e))
 }
 
 fn errno(error: &std::io::Error) -> Errno {
