@@ -192,7 +192,10 @@ impl World {
         tokio::select! {
             biased;
             () = self.crash.notified() => Ends::InACrash,
-            () = self.serve() => Ends::InOrder,
+            () = self.serve() => {
+                // The power may have failed without anybody noticing.
+                if self.disk.is_off() { Ends::InACrash } else { Ends::InOrder }
+            }
         }
     }
 
