@@ -53,7 +53,7 @@ pub(crate) async fn run(world: Rc<World>) {
                 clock::jump(by_ms);
                 trace::line(|| format!("the clock jumps by {by_ms} ms to {}", clock::off_ms()));
             }
-            Event::Reload => reload(&world, &mut chance),
+            Event::Reload => reload(&world, &mut chance).await,
             Event::Disks => {
                 let faults = stores::faults(&mut chance);
                 trace::line(|| format!("disks: {faults:?}"));
@@ -77,8 +77,12 @@ fn change(world: &World, chance: &mut Chance) {
     trace::line(|| format!("{} has version {version}", resource.url));
 }
 
-fn reload(world: &World, chance: &mut Chance) {
+async fn reload(world: &Rc<World>, chance: &mut Chance) {
     let cache_mem = chance.one(&MEMORY);
     trace::line(|| format!("reload with cache_mem {cache_mem}"));
     world.reload(cache_mem);
+    if world.plan.dirs.is_empty() || chance.per_mille(500) {
+        return world.publish(Vec::new());
+    }
+    stores::change(world, Chance::new(chance.below(u64::MAX), 4)).await;
 }

@@ -1,12 +1,12 @@
 //! The cache directories, on a simulated disk.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_schemes::simulated::{Disk, Faults};
-use humboldt_schemes::{DirOptions, Levels, SchemeKind};
+use humboldt_schemes::{DirOptions, Levels, OpenError, SchemeKind};
 use humboldt_store::dirs::DirConfig;
 use humboldt_store::scheme::Scheme;
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::chance::Chance;
 use crate::plan::Plan;
 use crate::trace;
+use crate::world::World;
 
 /// How often it is looked whether the power has failed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -57,20 +58,26 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Opens directory `number` below `root`. Where the power fails meanwhile, it comes back.
+    /// Opens directory `number` below `root`.
+    fn try_new(number: usize, plan: DirPlan, root: &Path) -> Result<Self, OpenError> {
+        let path = root.join(format!("{number}-{}", plan.scheme));
+        let scheme = humboldt_schemes::open(&plan.options(&path))?;
+        Ok(Self { number, plan, scheme })
+    }
+
+    /// The same at the start of a life. Where the power fails meanwhile, it comes back.
     pub(crate) fn new(number: usize, plan: DirPlan, root: &Path, disk: &Arc<Disk>) -> Self {
-        let path: PathBuf = root.join(format!("{number}-{}", plan.scheme));
         for _ in 0..TRIES_MAX {
-            match humboldt_schemes::open(&plan.options(&path)) {
-                Ok(scheme) => return Self { number, plan, scheme },
+            match Self::try_new(number, plan, root) {
+                Ok(open) => return open,
                 Err(error) if disk.is_off() => {
                     trace::line(|| format!("the power fails during the start: {error}"));
                     disk.power_up();
                 }
-                Err(error) => panic!("{}: {error}", path.display()),
+                Err(error) => panic!("{error}"),
             }
         }
-        panic!("{}: never opened", path.display());
+        panic!("directory {number} cannot be opened");
     }
 
     pub(crate) fn config(&self) -> DirConfig {
@@ -81,6 +88,65 @@ impl Open {
             read_only: false,
         }
     }
+
+    /// As one that leaves the configuration.
+    fn leaving(&self) -> DirConfig {
+        DirConfig { object_bytes_max: 0, read_only: true, ..self.config() }
+    }
+
+    /// Whether somebody beside the list here and the table of the cache has it.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.scheme) > 2
+    }
+}
+
+/// Time that the last readers of a directory have that leaves the configuration.
+const LAST_READERS_MAX: Duration = Duration::from_secs(600);
+
+/// Puts other directories into force: some leave, come back, or have another `max-size`. As the
+/// program does it: the last readers of one that leaves read on, and then it is closed.
+pub(crate) async fn change(world: &World, mut chance: Chance) {
+    let mut wanted: Vec<(usize, DirPlan)> = Vec::new();
+    for (number, dir) in world.plan.dirs.iter().enumerate() {
+        let max_bytes = match chance.below(10) {
+            0..3 => continue,
+            3 | 4 => chance.one(&[u64::MAX, 100_000]),
+            _ => dir.max_bytes,
+        };
+        wanted.push((number, DirPlan { max_bytes, ..*dir }));
+    }
+    trace::line(|| format!("directories: {wanted:?}"));
+    let is_wanted = |open: &Open| wanted.contains(&(open.number, open.plan));
+    let (stay, leave) = world.dirs.take().into_iter().partition::<Vec<Open>, _>(is_wanted);
+    world.dirs.replace(stay);
+    world.publish(leave.iter().map(Open::leaving).collect());
+    let left = async {
+        while leave.iter().any(Open::is_in_use) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    _ = tokio::time::timeout(LAST_READERS_MAX, left).await;
+    if !leave.is_empty() {
+        world.shared.cache.prepare_close().await;
+    }
+    for open in &leave {
+        if let Err(error) = open.scheme.close() {
+            trace::line(|| format!("directory {} is not closed cleanly: {error}", open.number));
+        }
+    }
+    drop(leave);
+    for (number, plan) in wanted {
+        if world.dirs.borrow().iter().any(|open| open.number == number) {
+            continue;
+        }
+        match Open::try_new(number, plan, &world.root) {
+            Ok(open) => world.dirs.borrow_mut().push(open),
+            Err(error) if world.disks_fail() => trace::line(|| format!("not opened: {error}")),
+            Err(error) => world.site.wrong(format!("directory {number}: {error}")),
+        }
+    }
+    world.dirs.borrow_mut().sort_by_key(|open| open.number);
+    world.publish(Vec::new());
 }
 
 /// Ends what the directories have begun, in the disk's time, until the power fails.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use humboldt_proxy::core::Core;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::simulated::Disk;
+use humboldt_store::dirs::DirConfig;
 use humboldt_store::purges::PurgePlaces;
 use humboldt_store::{Cache, CacheSettings, NoEvents};
 use tokio::sync::Notify;
@@ -51,7 +52,11 @@ pub(crate) struct World {
     asking: Rc<Cell<usize>>,
     chance: Rc<RefCell<Chance>>,
     pub(crate) disk: Arc<Disk>,
-    dirs: Vec<Open>,
+    pub(crate) dirs: RefCell<Vec<Open>>,
+    /// The `cache_mem` in force.
+    cache_mem: Cell<&'static str>,
+    /// Where the directories are.
+    pub(crate) root: PathBuf,
     crash: Rc<Notify>,
     logs: LogService,
     sink: Arc<LineSink>,
@@ -98,6 +103,7 @@ impl World {
         let chance = Rc::new(RefCell::new(Chance::new(plan.seed, 100 + life)));
         let asking = Rc::new(Cell::new(0));
         let (plan, site) = (Rc::clone(plan), Rc::clone(site));
+        let cache_mem = Cell::new(plan.cache_mem);
         let (disk, crash) = (Arc::clone(disk), Rc::default());
         let world = Rc::new(Self {
             plan,
@@ -109,7 +115,9 @@ impl World {
             asking,
             chance,
             disk,
-            dirs,
+            dirs: dirs.into(),
+            cache_mem,
+            root: log.folder.to_owned(),
             crash,
             logs,
             sink,
@@ -164,12 +172,18 @@ impl World {
     }
 
     /// Puts another configuration into force.
-    pub(crate) fn reload(&self, cache_mem: &str) {
-        let (snapshot, settings) = configure(&self.plan, cache_mem);
+    pub(crate) fn reload(&self, cache_mem: &'static str) {
+        let (snapshot, _) = configure(&self.plan, cache_mem);
         self.shared.replace(snapshot, vec![access_log(&self.sink)]);
         self.cores.iter().for_each(|core| core.reconfigure());
-        let configs = self.dirs.iter().map(Open::config).collect();
-        self.shared.cache.reconfigure(settings, configs);
+        self.cache_mem.set(cache_mem);
+    }
+
+    /// Puts the settings and directories of the cache into force.
+    pub(crate) fn publish(&self, leaving: Vec<DirConfig>) {
+        let (_, settings) = configure(&self.plan, self.cache_mem.get());
+        let configs = self.dirs.borrow().iter().map(Open::config).collect();
+        self.shared.cache.reconfigure_leaving(settings, configs, leaving);
     }
 
     /// Whether directories may fail.

@@ -40,7 +40,7 @@ pub use in_flight::{Begin, InFlight};
 pub use key::Key;
 pub use mem::{Entry, MemTier};
 pub use object::{About, Object};
-pub use parts::{PARTIAL, Part, PartList, Piece};
+pub use parts::{NotListed, PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 pub use vary::{VaryMarker, next_serial};

@@ -174,13 +174,24 @@ impl Part {
     }
 }
 
+/// Why a part is not listed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum NotListed {
+    /// The whole of the same answer is there, or a newer answer.
+    Needless,
+    /// Memory is short, or the URL has been purged since: older answers are still to be removed.
+    NoRoom,
+}
+
 impl Cache {
     /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the
     /// present object, a list or a whole answer, if there is one. It returns the head and times of
     /// the new list, and whether the listed parts belong to the same answer as this one; otherwise a
     /// new list begins. It returns `None` if the whole of the same answer is there. Returns the new
-    /// list for [`Cache::write_object`], or `None` when nothing is to be added, a newer answer has
-    /// arrived meanwhile, the URL has been purged since `epoch`, or memory is short.
+    /// list for [`Cache::write_object`].
+    ///
+    /// # Errors
+    /// [`NotListed`].
     pub fn add_part(
         &self,
         epoch: Epoch,
@@ -189,22 +200,26 @@ impl Cache {
         complete_bytes: u64,
         part: Part,
         merge: impl FnOnce(Option<&Object>) -> Option<(StoredHead, Times, bool)>,
-    ) -> Option<Arc<Object>> {
+    ) -> Result<Arc<Object>, NotListed> {
         let _turn = self.lists.lock();
         let present = match self.lookup(&list) {
             Some(Entry::Object(object)) if *object.url == *url => Some(object),
-            Some(Entry::Object(_)) => return None,
+            Some(Entry::Object(_)) => return Err(NotListed::Needless),
             _ => None,
         };
-        let (head, times, belongs) = merge(present.as_deref())?;
+        let (head, times, belongs) = merge(present.as_deref()).ok_or(NotListed::Needless)?;
         let known = present.and_then(|object| PartList::of(&object)).filter(|_| belongs);
         let mut parts = known
             .filter(|known| known.complete_bytes == complete_bytes)
             .unwrap_or_else(|| PartList::new(complete_bytes));
         parts.add(part);
-        let body = Body::in_pages(self.tier(), &parts.to_bytes())?;
+        let body = Body::in_pages(self.tier(), &parts.to_bytes()).ok_or(NotListed::NoRoom)?;
         let object = Arc::new(Object::new(list, url.into(), Arc::new(head), times, body));
-        self.insert_current(epoch, list, Entry::Object(object.clone())).then_some(object)
+        match self.insert_current(epoch, list, Entry::Object(object.clone())) {
+            true => Ok(object),
+            false if self.is_newest(epoch, &list) => Err(NotListed::NoRoom),
+            false => Err(NotListed::Needless),
+        }
     }
 }
 

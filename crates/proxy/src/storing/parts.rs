@@ -11,7 +11,7 @@ use humboldt_http::{FieldName, ResponseHead};
 use humboldt_runtime::turns;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::flow::{Flow, Writing};
-use humboldt_store::{Key, Object, PARTIAL, Part};
+use humboldt_store::{Key, NotListed, Object, PARTIAL, Part};
 
 use crate::core::Core;
 use crate::fetch::validator::{strong_validator, validator};
@@ -155,11 +155,19 @@ fn list_part(
     };
     let cache = &core.shared.cache;
     let url = request.url.as_bytes();
-    let Some(object) = cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) else {
-        return;
+    let core = Rc::clone(core);
+    let object = match cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) {
+        Ok(object) => object,
+        Err(NotListed::Needless) => return,
+        Err(NotListed::NoRoom) => {
+            turns::spawn_local(async move {
+                let _writing = writing;
+                core.shared.cache.remove_from_disk(&list).await;
+            });
+            return;
+        }
     };
     let dir = cache.select_dir(Some(object.body_bytes()));
-    let core = Rc::clone(core);
     turns::spawn_local(async move {
         let _writing = writing;
         let cache = &core.shared.cache;
