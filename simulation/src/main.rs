@@ -108,8 +108,13 @@ fn run(seed: u64) -> Vec<String> {
         trace::line(|| format!("the life ends: {ends:?}"));
         drop(tasks);
         world.check_log(&log);
+        let has_all_dirs = world.has_all_dirs();
         drop(world);
         end(&plan, &site, &disk, ends);
+        // What a directory owes that is away is in memory only.
+        if !has_all_dirs {
+            site.resources.iter().for_each(site::Resource::crashed);
+        }
     }
     site.faults()
 }

@@ -152,7 +152,7 @@ impl<'a> Asked<'a> {
     /// The answer to a PURGE: 503 and 500 hold as long as the program runs.
     fn purged(&self, world: &World, status: u16) -> Result<(), String> {
         let is_lasting = match (self.kind, status) {
-            (Kind::Purge, 200 | 404) => world.plan.syncs_removals(),
+            (Kind::Purge, 200 | 404) => world.plan.syncs_removals() && world.has_all_dirs(),
             (_, 200) => true,
             (Kind::Purge, 500 | 503) if world.disks_fail() => false,
             (_, 500 | 503) if world.disks_fail() => return Ok(()),

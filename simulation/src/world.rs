@@ -191,6 +191,11 @@ impl World {
         self.plan.disk_fails || self.disk.is_off() || self.plan.disk_ms > 100
     }
 
+    /// Whether all directories of the plan are configured. One that is away obeys nobody.
+    pub(crate) fn has_all_dirs(&self) -> bool {
+        self.dirs.borrow().len() == self.plan.dirs.len()
+    }
+
     /// Waits a little for the power to fail, and ends the life in any case.
     pub(crate) async fn crash_soon(&self, chance: &mut Chance) {
         tokio::time::sleep(chance.delay(5_000)).await;

@@ -136,9 +136,10 @@ impl Cache {
         self.table.load().dirs.iter().filter(|dir| dir.is_configured()).cloned().collect()
     }
 
-    /// Whether there is any directory.
+    /// Whether there is any directory, or was.
     pub fn has_dirs(&self) -> bool {
-        !self.table.load().dirs.is_empty()
+        let table = self.table.load();
+        !table.dirs.is_empty() || table.has_absent()
     }
 
     /// The first directory from position `from` on that may have the key, and its position.
@@ -483,7 +484,9 @@ impl Cache {
     /// Removes a key from all directories but one.
     pub(crate) async fn remove_elsewhere(&self, key: &Key, keep: Option<&Arc<Dir>>) -> bool {
         let mut found = false;
-        for dir in &self.table.load_full().dirs {
+        let table = self.table.load_full();
+        table.hide_absent(*key);
+        for dir in &table.dirs {
             // The same scheme may stand in a table made later.
             if keep.is_none_or(|keep| !Arc::ptr_eq(&keep.scheme, &dir.scheme)) {
                 found |= dir.forget(key).await;

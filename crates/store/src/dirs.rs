@@ -159,12 +159,6 @@ impl Hidden {
         self.count.load(Relaxed) > 0 && self.keys.lock().contains(key)
     }
 
-    fn clear(&self) {
-        let mut keys = self.keys.lock();
-        *keys = HashSet::new();
-        self.count.store(0, Relaxed);
-    }
-
     fn some(&self) -> Vec<Key> {
         self.keys.lock().iter().copied().take(HIDDEN_AT_ONCE).collect()
     }
@@ -414,8 +408,6 @@ impl Table {
             Dir::new(config, debts, is_leaving)
         });
         let dirs = dirs.collect();
-        // A replacement in a directory that is not configured is not remembered.
-        absent.iter().for_each(|(_, debts)| debts.hidden.clear());
         absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
         Self { settings, doorkeeper: Doorkeeper::new(settings.cache_mem_bytes), dirs, absent }
     }
@@ -449,6 +441,17 @@ impl Table {
             .free_bytes
             .fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_sub(assigned)));
         Some(Arc::clone(chosen))
+    }
+
+    /// Whether a directory that was configured is not configured now.
+    pub(crate) fn has_absent(&self) -> bool {
+        !self.absent.is_empty()
+    }
+
+    /// A newer answer replaces that of a directory too that is not configured now. Beyond
+    /// [`HIDDEN_MAX`] keys that is not remembered.
+    pub(crate) fn hide_absent(&self, key: Key) {
+        self.absent.iter().for_each(|(_, debts)| _ = debts.hidden.add(key));
     }
 
     /// A purge concerns directories too that are not configured now.
