@@ -176,8 +176,8 @@ impl<'a> Asked<'a> {
             return Err(format!("there is no version {version}"));
         }
         let floor = self.floor[self.variant()];
-        if version < floor {
-            return Err(format!("version {version} after version {floor}"));
+        if !floor.allows(version, born_s(fields)) {
+            return Err(format!("version {version} after version {}", floor.version));
         }
         if self.resource.varies && number(fields, b"X-Served-Variant") as usize != self.seen.variant
         {
@@ -204,7 +204,7 @@ impl<'a> Asked<'a> {
         self.age(world, &head.fields)?;
         // The cache may learn nothing from an answer that it must not store.
         if is_whole && self.kind != Kind::NoStore {
-            self.resource.is_served(version, self.seen.variant);
+            self.resource.is_served(version, self.seen.variant, born_s(&head.fields));
         }
         Ok(())
     }
@@ -256,7 +256,7 @@ impl<'a> Asked<'a> {
         }
         // If the server sent the whole, that is not complete yet.
         if is_whole && !says(&head.fields, "fwd-status=200") {
-            self.resource.is_served(version, self.seen.variant);
+            self.resource.is_served(version, self.seen.variant, born_s(&head.fields));
         }
         Ok(())
     }
@@ -264,15 +264,21 @@ impl<'a> Asked<'a> {
     fn not_modified(&self, fields: &Fields) -> Result<(), String> {
         let version = self.seen.tag.unwrap_or(0);
         let floor = self.floor[self.variant()];
-        if version < floor {
+        if !floor.allows(version, born_s(fields)) {
+            let floor = floor.version;
             return Err(format!("version {version} is confirmed after version {floor}"));
         }
         // The server's answer to a client's own condition teaches the cache nothing.
         if says(fields, "hit") {
-            self.resource.is_served(version, self.seen.variant);
+            self.resource.is_served(version, self.seen.variant, born_s(fields));
         }
         Ok(())
     }
+}
+
+/// The second in which the server made the answer, or confirmed it.
+fn born_s(fields: &Fields) -> u64 {
+    number(fields, b"X-Born") / 1000
 }
 
 /// Whether Cache-Status has this word.

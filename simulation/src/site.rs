@@ -43,13 +43,38 @@ pub(crate) struct Resource {
     /// The version that the server has now.
     version: Cell<u32>,
     /// The oldest version that a client may get, by variant.
-    floor: [Cell<u32>; VARIANTS],
+    floor: [Cell<Bound>; VARIANTS],
     /// The same after a crash.
     lasting: Cell<u32>,
 }
 
-/// A version that must not be older than these.
-pub(crate) type Floor = [u32; VARIANTS];
+/// Nothing older than this version.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) version: u32,
+    /// The second in which a server made that answer, if it was an answer. Nobody can say which of
+    /// two answers of one second is newer.
+    pub(crate) born_s: Option<u64>,
+}
+
+impl Bound {
+    /// Whether an answer that was made in this second may have this version.
+    pub(crate) fn allows(self, version: u32, born_s: u64) -> bool {
+        version >= self.version || self.born_s == Some(born_s)
+    }
+
+    fn raise(cell: &Cell<Self>, to: Self) {
+        let before = cell.get();
+        if to.version > before.version
+            || to.version == before.version && to.born_s.is_none()
+        {
+            cell.set(to);
+        }
+    }
+}
+
+/// Versions must not be older than these.
+pub(crate) type Floor = [Bound; VARIANTS];
 
 impl Resource {
     fn new(number: usize, chance: &mut Chance) -> Self {
@@ -113,17 +138,15 @@ impl Resource {
     }
 
     /// A client has this version whole: nobody gets an older one.
-    pub(crate) fn is_served(&self, version: u32, variant: usize) {
+    pub(crate) fn is_served(&self, version: u32, variant: usize, born_s: u64) {
         let floor = &self.floor[if self.varies { variant } else { 0 }];
-        floor.set(floor.get().max(version));
+        Bound::raise(floor, Bound { version, born_s: Some(born_s) });
     }
 
     /// What is older than this version is gone: it was replaced, or purged.
     pub(crate) fn is_gone_before(&self, version: u32, is_lasting: bool) {
-        (0..VARIANTS).for_each(|variant| {
-            let floor = &self.floor[variant];
-            floor.set(floor.get().max(version));
-        });
+        let bound = Bound { version, born_s: None };
+        self.floor.iter().for_each(|floor| Bound::raise(floor, bound));
         if is_lasting {
             self.lasting.set(self.lasting.get().max(version));
         }
@@ -131,7 +154,8 @@ impl Resource {
 
     /// After a crash, what was not purged may be back.
     pub(crate) fn crashed(&self) {
-        self.floor.iter().for_each(|floor| floor.set(self.lasting.get()));
+        let bound = Bound { version: self.lasting.get(), born_s: None };
+        self.floor.iter().for_each(|floor| floor.set(bound));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_exchange::ClientExchange;
-use humboldt_freshness::Disposition;
+use humboldt_freshness::{Disposition, Times};
 use humboldt_logs::access::Tag;
 use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
 
@@ -51,7 +51,8 @@ pub(crate) async fn follow(
     };
     if report.is_none()
         && (!is_ours(transaction.request, &head)
-            || came_before && !is_fresh(transaction.request, &head))
+            || (came_before || has_terms(transaction.request, &head))
+                && !is_fresh(transaction.request, &head))
     {
         return Served::LookAgain;
     }
@@ -95,6 +96,13 @@ fn is_ours(request: &Request, head: &FlowHead) -> bool {
         Some(marker) => variant_key(request, marker) == head.info.key,
         None => true,
     }
+}
+
+/// Whether the request says how old an answer may be, and this one was received before: it is being
+/// read from a directory.
+fn has_terms(request: &Request, head: &FlowHead) -> bool {
+    let is_older = |times: &Times| times.response_time < request.received.secs();
+    !request.cc.is_empty() && head.info.times.as_ref().is_some_and(is_older)
 }
 
 /// Whether an answer that had begun to arrive when this request came is still fresh for it. A body
