@@ -23,6 +23,9 @@ use crate::world::World;
 /// Longest time that a request may take: all time limits of the proxy together.
 const ENDS_WITHIN: Duration = Duration::from_secs(3 * 3600);
 
+/// Longest time that a request may go on without its client: a second, and late turns.
+const GONE_WITHIN: Duration = Duration::from_secs(3);
+
 /// The body of a request.
 pub(crate) fn upload(id: u64) -> Body {
     let bytes = [0, 10, 5_000, 100_000][(id % 4) as usize];
@@ -103,6 +106,18 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
         )
     });
     asked.check(world, &answer, has_left);
+    asked.check_rules(world, &answer, number);
+}
+
+/// The address of a client. Those of even numbers are staff.
+fn address_of(number: u64) -> IpAddr {
+    let net = if is_staff(number) { 100 } else { 101 };
+    IpAddr::V4(Ipv4Addr::new(198, 51, net, number as u8))
+}
+
+/// Whether a client sees what the rules keep from guests.
+pub(crate) fn is_staff(number: u64) -> bool {
+    number.is_multiple_of(2)
 }
 
 /// Plays a request to its end.
@@ -125,7 +140,7 @@ async fn play(
     let client = Rc::new(client);
     let core = Rc::clone(&world.cores[chance.below(world.cores.len() as u64) as usize]);
     let port = std::sync::Arc::clone(&world.port);
-    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, number as u8)), 4000);
+    let address = SocketAddr::new(address_of(number), 4000);
     let (site, id) = (Rc::clone(&world.site), asked.id);
     let answering = async move {
         site.begins(id);
@@ -139,8 +154,13 @@ async fn play(
         send(&client, asked.id, chance).await;
     }
     let has_left = read(&client, manner, chance).await;
-    let ends = tokio::time::timeout(ENDS_WITHIN, task).await;
+    let limit = if has_left { GONE_WITHIN } else { ENDS_WITHIN };
+    let ends = tokio::time::timeout(limit, task).await;
     match ends {
+        Err(_) if has_left => {
+            let id = asked.id;
+            world.site.wrong(format!("request {id} goes on although its client has left"));
+        }
         Err(_) => world.site.wrong(format!("request {} has no end", asked.id)),
         Ok(Err(error)) => world.site.wrong(format!("request {} panicked: {error}", asked.id)),
         Ok(Ok(())) => {}

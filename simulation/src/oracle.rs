@@ -149,6 +149,17 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Fields that a rule keeps from guests are for staff alone, on hits as on misses.
+    pub(crate) fn check_rules(&self, world: &World, answer: &Answer, client: u64) {
+        let Some(head) = &answer.head else { return };
+        let has_secret = head.fields.get_by_name(b"X-Secret").is_some();
+        let is_about_version = head.fields.get_by_name(b"X-Born").is_some();
+        if has_secret != (is_about_version && client::is_staff(client)) {
+            let id = self.id;
+            world.site.wrong(format!("request {id} of client {client}: X-Secret {has_secret}"));
+        }
+    }
+
     /// The answer to a PURGE: 503 and 500 hold as long as the program runs.
     fn purged(&self, world: &World, status: u16) -> Result<(), String> {
         let is_lasting = match (self.kind, status) {

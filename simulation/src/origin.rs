@@ -216,7 +216,7 @@ fn fields(resource: &Resource, version: u32, variant: usize, id: u64) -> String 
     let now = clock::truth();
     let date = humboldt_http::date::format(now.secs());
     let mut lines = format!(
-        "Date: {}\r\nX-Version: {version}\r\nX-Born: {}\r\nX-For: {id}\r\nSurrogate-Key: {}\r\n",
+        "Date: {}\r\nX-Version: {version}\r\nX-Born: {}\r\nX-For: {id}\r\nX-Secret: 1\r\nSurrogate-Key: {}\r\n",
         String::from_utf8_lossy(&date),
         now.0,
         resource.tag,

@@ -312,6 +312,7 @@ fn configure(plan: &Plan, cache_mem: &str) -> (Arc<Snapshot>, CacheSettings) {
         text += "quick_abort_min -1 KB\n";
     }
     text += "acl purge method PURGE\nacl denied dst 10.0.0.0/8\n";
+    text += "acl staff src 198.51.100.0/24\nreply_header_access X-Secret deny !staff\n";
     text += "http_access allow purge\n";
     if plan.egress {
         text += "http_access deny denied\n";
