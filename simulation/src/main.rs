@@ -1,8 +1,8 @@
-//! The whole proxy under a seed: clients, servers, names, disks and time are simulated, and everything
+//! The whole proxy under a seed: clients, servers, names, disks and time are simulated, and all
 //! that happens follows from one number. An oracle knows what each request may get.
 //!
-//! `cargo xtask simulate` runs it. Each seed is a process of its own, so that a hang or an abort is
-//! the failure of one seed, and so that a seed does the same alone as among others.
+//! `cargo xtask simulate` runs it, and [docs/design/simulation.md](../../docs/design/simulation.md)
+//! describes it.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -13,108 +13,84 @@ mod bodies;
 mod chance;
 mod client;
 mod clock;
+mod course;
 mod operator;
 mod oracle;
 mod origin;
 mod plan;
+mod runner;
 mod site;
 mod stores;
+mod totals;
 mod trace;
 mod world;
 
 use std::process::ExitCode;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use clap::Parser;
-use humboldt_schemes::simulated::{Disk, Faults};
-use tokio::task::LocalSet;
 
-use crate::chance::Chance;
-use crate::plan::Plan;
-use crate::site::Site;
-use crate::world::{Ends, Log, World};
-
+/// Runs the whole proxy in memory, with simulated clients, servers, names, disks and time. All that
+/// happens follows from a seed, and an oracle knows what each request may get. Prints the seeds
+/// that fail, and ends with exit code 1 if there are any.
 #[derive(Parser)]
+#[command(name = "humboldt-simulation")]
 struct Arguments {
-    /// The seed to run
+    /// How many seeds to run
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many processes at a time; as many as there are processors if it is not given
     #[arg(long)]
-    seed: u64,
-    /// Show each event on standard error
+    jobs: Option<usize>,
+    /// End with the first seed that fails
     #[arg(long)]
+    stop: bool,
+    /// Run this seed alone
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Show each event of that seed on standard error
+    #[arg(long, requires = "seed")]
     show: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if arguments.show {
+    let is_well = match arguments.seed {
+        Some(seed) => one(seed, arguments.show),
+        None => many(&arguments),
+    };
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one seed; whether all was right.
+fn one(seed: u64, show: bool) -> bool {
+    if show {
         trace::show();
     }
-    let faults = run(arguments.seed);
+    let site = course::run(seed);
     let (events, hash) = trace::sum();
-    println!("seed {}: {events} events, {hash:016x}", arguments.seed);
-    for fault in &faults {
-        println!("seed {}: {fault}", arguments.seed);
-    }
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    site.totals.add("events", events);
+    println!("seed {seed}: the hash of its course is {hash:016x}");
+    println!("{}{}", runner::SEEN, site.totals.line());
+    let faults = site.faults();
+    faults.iter().for_each(|fault| println!("WRONG: {fault}"));
+    faults.is_empty()
 }
 
-/// In memory, if possible.
-fn folder() -> tempfile::TempDir {
-    let in_memory = tempfile::tempdir_in("/dev/shm");
-    in_memory.or_else(|_| tempfile::tempdir()).expect("a directory")
-}
-
-/// What is left of a life.
-fn end(plan: &Plan, site: &Site, disk: &Arc<Disk>, ends: Ends) {
-    if ends == Ends::InACrash && plan.loses_power {
-        disk.cut_power();
-        disk.power_up();
-        site.is_torn.set(true);
-    } else {
-        disk.restart();
+/// Runs many seeds; whether all was right.
+fn many(arguments: &Arguments) -> bool {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.unwrap_or_else(processors);
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let outcome = runner::run(seeds, jobs, arguments.stop);
+    println!("{}", outcome.totals.line());
+    let failed = &outcome.failed;
+    if let Some((first, _)) = failed.first() {
+        println!("{} seeds failed; cargo xtask simulate --seed {first} --show", failed.len());
+        return false;
     }
-    disk.set_faults(Faults::default());
-    // What a directory owes for newer answers is in memory only.
-    if ends == Ends::InACrash || plan.disk_fails || plan.dirs.is_empty() {
-        site.resources.iter().for_each(site::Resource::crashed);
-    }
-}
-
-/// Runs a seed; returns what went wrong.
-fn run(seed: u64) -> Vec<String> {
-    let plan = Rc::new(Plan::new(seed));
-    let site = Rc::new(Site::new(plan.resources, &mut Chance::new(seed, 4)));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    let _context = runtime.enter();
-    clock::start();
-    chance::set_turns(seed, plan.late_per_mille);
-    trace::line(|| format!("{plan:?}"));
-    let folder = folder();
-    let disk = Disk::new(seed);
-    let _disk = disk.enter();
-    for life in 0..plan.lives {
-        let log = Log { folder: folder.path() };
-        let tasks = LocalSet::new();
-        let world = {
-            let _tasks = tasks.enter();
-            World::new(&plan, &site, life, &log, &disk)
-        };
-        let ends = tasks.block_on(&runtime, async { world.live().await });
-        trace::line(|| format!("the life ends: {ends:?}"));
-        drop(tasks);
-        world.check_log(&log);
-        let has_all_dirs = world.has_all_dirs();
-        drop(world);
-        end(&plan, &site, &disk, ends);
-        // What a directory owes that is away is in memory only.
-        if !has_all_dirs {
-            site.resources.iter().for_each(site::Resource::crashed);
-        }
-    }
-    site.faults()
+    println!("{} seeds, and nothing was wrong", outcome.totals.get("seeds"));
+    true
 }

@@ -80,6 +80,7 @@ fn change(world: &World, chance: &mut Chance) {
 async fn reload(world: &Rc<World>, chance: &mut Chance) {
     let cache_mem = chance.one(&MEMORY);
     trace::line(|| format!("reload with cache_mem {cache_mem}"));
+    world.site.totals.add("reloads", 1);
     world.reload(cache_mem);
     if world.plan.dirs.is_empty() || chance.per_mille(500) {
         return world.publish(Vec::new());

@@ -111,6 +111,7 @@ impl<'a> Asked<'a> {
         if answer.end.is_none() {
             return wrong("the answer has no end");
         }
+        self.count(world, answer, has_left);
         let Some(head) = &answer.head else {
             let may_fail = has_left || world.site.is_troubled.get();
             return if may_fail { () } else { wrong("no answer") };
@@ -146,6 +147,30 @@ impl<'a> Asked<'a> {
         };
         if let Err(what) = outcome {
             wrong(&what);
+        }
+    }
+
+    fn count(&self, world: &World, answer: &Answer, has_left: bool) {
+        let totals = &world.site.totals;
+        totals.add("requests", 1);
+        if has_left {
+            totals.add("clients that left", 1);
+        }
+        let Some(head) = &answer.head else { return };
+        match head.status {
+            206 => totals.add("parts", 1),
+            304 => totals.add("confirmations", 1),
+            500.. => totals.add("errors", 1),
+            _ => {}
+        }
+        if matches!(self.kind, Kind::Purge | Kind::PurgeTag | Kind::PurgePrefix) {
+            totals.add("purges", 1);
+        }
+        for (word, name) in [("hit", "hits"), ("collapsed", "shared fetches"), ("stored", "stored")]
+        {
+            if says(&head.fields, word) {
+                totals.add(name, 1);
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::bodies::{Body, mix};
 use crate::chance::Chance;
+use crate::totals::Totals;
 
 /// Variants of a resource that varies.
 pub(crate) const VARIANTS: usize = 3;
@@ -65,9 +66,7 @@ impl Bound {
 
     fn raise(cell: &Cell<Self>, to: Self) {
         let before = cell.get();
-        if to.version > before.version
-            || to.version == before.version && to.born_s.is_none()
-        {
+        if to.version > before.version || to.version == before.version && to.born_s.is_none() {
             cell.set(to);
         }
     }
@@ -167,6 +166,8 @@ pub(crate) struct Site {
     /// A loss of power has torn objects: a client learns of that when it comes to the tear.
     pub(crate) is_torn: Cell<bool>,
     faults: RefCell<Vec<String>>,
+    /// What has been seen.
+    pub(crate) totals: Totals,
     ids: Cell<u64>,
     /// Requests that the proxy has seen.
     begun: RefCell<BTreeSet<u64>>,
@@ -179,6 +180,7 @@ impl Site {
             is_troubled: Cell::new(false),
             is_torn: Cell::new(false),
             faults: RefCell::default(),
+            totals: Totals::default(),
             ids: Cell::new(1),
             begun: RefCell::default(),
         }
