@@ -97,6 +97,9 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
         let version = version.map(|text| String::from_utf8_lossy(text).into_owned());
         let status = head.and_then(|head| head.fields.get_by_name(b"Cache-Status"));
         let status = status.map(|text| String::from_utf8_lossy(text).into_owned());
+        if head.is_some_and(|head| head.status >= 500) {
+            trace::line(|| String::from_utf8_lossy(&answer.body).replace('\n', " "));
+        }
         format!(
             "client {number}: {} has {:?} version {version:?}, {} bytes, {:?}, {status:?}",
             asked.id,

@@ -225,6 +225,8 @@ pub struct Flow {
     window_bytes: AtomicU64,
     /// Later requests find it now.
     is_stored: AtomicBool,
+    /// It is read from a directory.
+    is_reading: AtomicBool,
     /// Memory reserved for a borrowed body. Kept after the body has moved to pages, so that no more
     /// is borrowed meanwhile.
     reserved: Mutex<Option<Reserved>>,
@@ -282,7 +284,7 @@ impl Flow {
         tier: Arc<MemTier>,
     ) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
-        let is_stored = AtomicBool::new(false);
+        let (is_stored, is_reading) = (AtomicBool::new(false), AtomicBool::new(false));
         let (state, reserved) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
             key,
@@ -292,6 +294,7 @@ impl Flow {
             state,
             window_bytes,
             is_stored,
+            is_reading,
             reserved,
             tier,
         })
@@ -326,6 +329,16 @@ impl Flow {
     /// is unknown.
     pub fn is_stored(&self) -> bool {
         self.is_stored.load(Relaxed)
+    }
+
+    /// Whether it is a stored answer that is being read from a directory.
+    pub fn is_reading(&self) -> bool {
+        self.is_reading.load(Relaxed)
+    }
+
+    /// It is a stored answer from now on, as [`Flow::is_reading`] says.
+    pub fn note_reading(&self) {
+        self.is_reading.store(true, Relaxed);
     }
 
     pub(crate) fn note_stored(&self) {
