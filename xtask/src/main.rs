@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask conformance`,
-//! `cargo xtask bench …`.
+//! `cargo xtask simulate`, `cargo xtask bench …`.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -18,6 +18,7 @@ mod processes;
 #[path = "../../crates/base/src/prose.rs"]
 mod prose;
 mod results;
+mod simulate;
 mod source;
 mod test;
 mod tidy;
@@ -47,6 +48,9 @@ enum Command {
     Bench(bench::Arguments),
     /// Run the public tests of HTTP caches, and compare with the expectations for Humboldt
     Conformance(conformance::Arguments),
+    /// Run the whole proxy in memory under seeds, with simulated clients, servers, disks and time, and
+    /// compare all answers with what is allowed; or prove that it finds old mistakes
+    Simulate(simulate::Arguments),
     /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
