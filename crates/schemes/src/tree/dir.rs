@@ -186,6 +186,7 @@ impl Drop for Unlinked {
                 // A closed engine did not get the operation, and the closing thread takes care of
                 // the file.
                 if error != EngineError::Gone {
+                    dir.rebuild.left_a_stray();
                     dir.failed("unlink", self.number, error);
                     dir.flush_soon(); // the log alone says now that the object is gone
                 }
@@ -394,27 +395,41 @@ impl Dir {
         if taken.is_none() && !is_rebuilding {
             // It may just be moving from the index to the leaving files.
             drop(self.evicting.lock());
-            if !self.lock_key(key).leaving.contains(&key) {
+            if !self.lock_key(key).leaving.contains(&key) && !self.rebuild.has_strays() {
                 return Ok(false);
             }
+        }
+        let has_strays = self.rebuild.has_strays();
+        if has_strays {
+            self.log_unknown(key);
         }
         let has_failed = Arc::new(AtomicBool::new(false));
         let was_there = taken.is_some();
         if let Some((entry, _)) = taken {
             self.unlink(key, entry, Some(Arc::clone(&has_failed)));
         }
-        let flushed = self.flush().await;
+        let mut flushed = self.flush().await;
         self.changed.until(|| (!self.lock_key(key).leaving.contains(&key)).then_some(())).await;
         if self.is_closed() {
             return Err(SchemeError::Down);
         }
+        if has_failed.load(Ordering::Acquire) {
+            self.log_unknown(key);
+            flushed = self.flush().await;
+        }
         // If the file is gone, the record may wait for the next flush.
         match flushed {
-            Err(error) if is_rebuilding || has_failed.load(Ordering::Acquire) => {
+            Err(error) if is_rebuilding || has_strays || has_failed.load(Ordering::Acquire) => {
                 Err(self.failed("log removal of", 0, error))
             }
             _ => Ok(was_there),
         }
+    }
+
+    /// Logs that all files of a key are gone, also those that nobody knows.
+    fn log_unknown(&self, key: IndexKey) {
+        let _order = self.lock_key(key);
+        self.log.append(LogRecord::Remove(key, NO_FILE));
     }
 
     /// Unlinks a file that is not in the index any more, and whose key is marked as leaving; then

@@ -65,6 +65,10 @@ pub(crate) struct Rebuild {
     phase: AtomicU8,
     percent: AtomicU8,
     is_stopped: AtomicBool,
+    /// There are object files that neither index nor log knows: perhaps, before all directories
+    /// have been looked at; and if some could not be unlinked, or not be read.
+    may_have_strays: AtomicBool,
+    has_strays: AtomicBool,
     /// Keys that must not be found again: removed since the rebuild began.
     forgotten: Mutex<HashSet<IndexKey>>,
     job: Mutex<Option<Job>>,
@@ -78,6 +82,8 @@ impl Rebuild {
             phase: AtomicU8::new(if job.is_none() { DONE } else { READING }),
             percent: AtomicU8::new(0),
             is_stopped: AtomicBool::new(false),
+            may_have_strays: AtomicBool::new(job.is_some()),
+            has_strays: AtomicBool::new(false),
             forgotten: Mutex::default(),
             job: Mutex::new(job),
             thread: Mutex::new(None),
@@ -86,6 +92,17 @@ impl Rebuild {
 
     pub(crate) fn is_done(&self) -> bool {
         self.phase.load(Ordering::Acquire) == DONE
+    }
+
+    /// Whether there may be object files that neither index nor log knows: if the log were damaged,
+    /// a search would find them.
+    pub(crate) fn has_strays(&self) -> bool {
+        self.may_have_strays.load(Ordering::Acquire) || self.has_strays.load(Ordering::Acquire)
+    }
+
+    /// A file could not be unlinked or read.
+    pub(crate) fn left_a_stray(&self) {
+        self.has_strays.store(true, Ordering::Release);
     }
 
     /// Whether the free file numbers are known.
@@ -204,6 +221,7 @@ fn read_log(dir: &Arc<Dir>, log: ReadLog) -> Option<Job> {
         return Some(Job::Search);
     }
     dir.rebuild.set_done();
+    dir.rebuild.may_have_strays.store(!log.is_clean, Ordering::Release);
     (!log.is_clean).then_some(Job::UnlinkStrays)
 }
 
@@ -225,8 +243,8 @@ fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
         for bytes in records {
             let Some(record) = LogRecord::decode(bytes, log.header.generation) else { break 'log };
             enter(dir, record, &forgotten);
-            if let LogRecord::Remove(key, _) = record
-                && !log.header.is_complete
+            if let LogRecord::Remove(key, file) = record
+                && (file == NO_FILE || !log.header.is_complete)
             {
                 removed.insert(key);
             }
@@ -235,7 +253,8 @@ fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
         drop(forgotten);
         dir.rebuild.set_percent(at, log.len);
     }
-    // An object removed during an interrupted search must not be found by the next one.
+    // An object removed during an interrupted search must not be found by the next one, nor one
+    // that was removed while its file was not known.
     dir.rebuild.forgotten.lock().extend(removed);
     Ok(at)
 }
@@ -297,41 +316,48 @@ fn cut_log(dir: &Dir, valid_bytes: u64) {
     }
 }
 
-/// Calls `visit` with every object file in the tree.
-fn for_each_file(dir: &Dir, mut visit: impl FnMut(u32)) {
+/// Calls `visit` with every object file in the tree. Says whether it has come to its end.
+fn for_each_file(dir: &Dir, mut visit: impl FnMut(u32)) -> bool {
     let (l1, l2) = dir.tree.levels();
+    let mut is_whole = true;
     for d1 in 0..l1 {
         for d2 in 0..l2 {
             if dir.rebuild.is_stopped() {
-                return;
+                return false;
             }
             if let Err(error) = dir.tree.list(d1, d2, &mut visit) {
                 dir.failed("list the directory of", (d1 * l2 + d2) * l2, error);
+                is_whole = false;
             }
         }
     }
+    is_whole
 }
 
 fn unlink_strays(dir: &Dir) {
-    for_each_file(dir, |number| {
+    let is_whole = for_each_file(dir, |number| {
         let is_stray = dir.numbers().take_exactly(number);
         if is_stray {
             discard(dir, number);
         }
     });
+    dir.rebuild.may_have_strays.store(!is_whole, Ordering::Release);
 }
 
 /// Unlinks a file whose number has been taken, and gives the number back.
 fn discard(dir: &Dir, number: u32) {
     match dir.tree.unlink(number) {
         Ok(()) => dir.numbers().give_back(number),
-        Err(error) => drop(dir.failed("unlink", number, error)),
+        Err(error) => {
+            dir.rebuild.left_a_stray();
+            dir.failed("unlink", number, error);
+        }
     }
 }
 
 fn search(dir: &Arc<Dir>) {
     let mut strays = Numbers::default();
-    for_each_file(dir, |number| {
+    let is_whole = for_each_file(dir, |number| {
         if dir.numbers().take_exactly(number) {
             strays.take_exactly(number);
         }
@@ -350,6 +376,7 @@ fn search(dir: &Arc<Dir>) {
     }
     while let Ok(false) = dir.log.rewrite_some(dir.tree.root(), &dir.index, usize::MAX, false) {}
     dir.rebuild.set_done();
+    dir.rebuild.may_have_strays.store(!is_whole, Ordering::Release);
     tracing::info!("{}: {} objects found", dir.options.path.display(), dir.index.len());
 }
 
@@ -357,7 +384,7 @@ fn search(dir: &Arc<Dir>) {
 fn look_at(dir: &Arc<Dir>, number: u32) {
     let (header, entry) = match object::examine(dir, number) {
         Ok(found) => found,
-        Err(Failure::Refused(_)) => return,
+        Err(Failure::Refused(_)) => return dir.rebuild.left_a_stray(),
         Err(Failure::Missing | Failure::Corrupt(_)) => return discard(dir, number),
     };
     let key = IndexKey::from(&header.record.key);

@@ -65,6 +65,26 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// The removal of a file that no record names, and that has not been unlinked yet, outlasts a crash
+/// that damages the log.
+#[test]
+fn a_removed_object_whose_record_was_lost_is_not_found_by_a_later_search() {
+    use std::io::Write;
+    let dir = filled();
+    let ufs = open(dir.path());
+    put(&*ufs, "http://stray/", 1, LEN).expect("stored");
+    drop(ufs); // the record was still in memory
+    let ufs = open(dir.path());
+    assert_eq!(see(&*ufs, "http://stray/"), Seen::Nothing);
+    assert!(!run(ufs.remove(&key("http://stray/"))).expect("removed"));
+    drop(ufs);
+    let log = fs::File::options().append(true).open(dir.path().join(log::FILE));
+    log.expect("the log").write_all(&[0x5A; log::RECORD_BYTES]).expect("damaged");
+    let ufs = open(dir.path());
+    wait_for_rebuild(&*ufs);
+    assert_eq!((see(&*ufs, "http://stray/"), seen_whole(&*ufs)), (Seen::Nothing, OBJECTS));
+}
+
 #[test]
 fn without_a_good_log_the_files_are_found() {
     type Harm = fn(&Path);
