@@ -307,7 +307,9 @@ impl Disk {
             if inner.has_work() {
                 return Poll::Ready(());
             }
-            inner.waiting.push(context.waker().clone());
+            if !inner.waiting.iter().any(|known| known.will_wake(context.waker())) {
+                inner.waiting.push(context.waker().clone());
+            }
             Poll::Pending
         })
         .await;
