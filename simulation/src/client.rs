@@ -63,7 +63,7 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
         (5, Kind::Head),
         (8, Kind::Range),
         (6, Kind::IfNoneMatch),
-        (6, Kind::Reload),
+        (plan.insists, Kind::Reload),
         (3, Kind::MaxAge0),
         (2, Kind::OnlyIfCached),
         (2, Kind::NoStore),

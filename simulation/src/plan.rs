@@ -32,7 +32,8 @@ pub(crate) struct Plan {
     pub(crate) reloads: bool,
     /// Whether servers change what they have by themselves.
     pub(crate) changes: bool,
-    /// Weights of what clients do: read, change, purge.
+    /// Weights of what clients do: insist on the server's answer, change, purge.
+    pub(crate) insists: u64,
     pub(crate) writes: u64,
     pub(crate) purges: u64,
     pub(crate) collapsed: bool,
@@ -75,6 +76,7 @@ impl Plan {
             jumps: chance.per_mille(150),
             reloads: chance.per_mille(500),
             changes: chance.per_mille(600),
+            insists: chance.one(&[5, 5, 50]),
             writes: chance.one(&[0, 3, 15]),
             purges: chance.one(&[0, 3, 15]),
             collapsed: chance.per_mille(800),
