@@ -113,8 +113,10 @@ impl<'a> Asked<'a> {
         }
         self.count(world, answer, has_left);
         let Some(head) = &answer.head else {
-            let may_fail = has_left || world.site.is_troubled.get();
-            return if may_fail { () } else { wrong("no answer") };
+            if !has_left && !world.site.is_troubled.get() {
+                wrong("no answer");
+            }
+            return;
         };
         let is_whole = answer.end == Some(End::Whole);
         let may_be_cut = world.site.is_torn.get() || world.plan.disk_fails;

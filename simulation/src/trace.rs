@@ -1,4 +1,4 @@
-//! The course of a simulation: a hash of it, which tells two courses apart, and its lines on demand.
+//! The course of a simulation: its hash, which tells two courses apart, and its lines on demand.
 
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;

@@ -48,8 +48,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Run the public tests of HTTP caches, and compare with the expectations for Humboldt
     Conformance(conformance::Arguments),
-    /// Run the whole proxy in memory under seeds, with simulated clients, servers, disks and time, and
-    /// compare all answers with what is allowed; or prove that it finds old mistakes
+    /// Run the whole proxy in memory under seeds, with simulated clients, servers, disks and time,
+    /// and compare all answers with what is allowed; or prove that it finds old mistakes
     Simulate(simulate::Arguments),
     /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),

@@ -186,9 +186,9 @@ pub enum NotListed {
 impl Cache {
     /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the
     /// present object, a list or a whole answer, if there is one. It returns the head and times of
-    /// the new list, and whether the listed parts belong to the same answer as this one; otherwise a
-    /// new list begins. It returns `None` if the whole of the same answer is there. Returns the new
-    /// list for [`Cache::write_object`].
+    /// the new list, and whether the listed parts belong to the same answer as this one; otherwise
+    /// a new list begins. It returns `None` if the whole of the same answer is there. Returns the
+    /// new list for [`Cache::write_object`].
     ///
     /// # Errors
     /// [`NotListed`].
