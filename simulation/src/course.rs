@@ -16,7 +16,7 @@ use crate::world::{Ends, Log, World};
 /// Runs a seed; returns what happened.
 pub(crate) fn run(seed: u64) -> Rc<Site> {
     let plan = Rc::new(Plan::new(seed));
-    let site = Rc::new(Site::new(plan.resources, &mut Chance::new(seed, 4)));
+    let site = Rc::new(Site::new(plan.resources, plan.straddles, &mut Chance::new(seed, 4)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

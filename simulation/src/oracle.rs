@@ -5,6 +5,7 @@ use humboldt_http::{FieldName, Fields};
 
 use crate::chance::Chance;
 use crate::client::{self, Seen, upload};
+use crate::clock;
 use crate::site::{Floor, Resource, Scope};
 use crate::world::World;
 
@@ -39,6 +40,8 @@ pub(crate) struct Asked<'a> {
     lines: String,
     floor: Floor,
     began_ms: i64,
+    /// The same since the beginning.
+    began_at_ms: i64,
     /// The versions from which on the purged resources are not purged.
     purged: Vec<(&'a Resource, u32)>,
 }
@@ -66,6 +69,7 @@ impl<'a> Asked<'a> {
             lines,
             floor: resource.floor(),
             began_ms: client::now_ms(),
+            began_at_ms: clock::elapsed_ms(),
             purged: purged.map(|other| (other, other.change())).collect(),
         }
     }
@@ -113,14 +117,14 @@ impl<'a> Asked<'a> {
         }
         self.count(world, answer, has_left);
         let Some(head) = &answer.head else {
-            if !has_left && !world.site.is_troubled.get() {
+            if !has_left && !self.may_fail() {
                 wrong("no answer");
             }
             return;
         };
         let is_whole = answer.end == Some(End::Whole);
         let may_be_cut = world.site.is_torn.get() || world.plan.disk_fails;
-        if !is_whole && !has_left && !may_be_cut && !world.site.is_troubled.get() {
+        if !is_whole && !has_left && !may_be_cut && !self.may_fail() {
             wrong("the answer is cut off");
         }
         let outcome = match (self.kind, head.status) {
@@ -144,7 +148,7 @@ impl<'a> Asked<'a> {
             (Kind::IfNoneMatch, 304) => self.not_modified(&head.fields),
             (Kind::OnlyIfCached, 504) => Ok(()),
             (_, 403) if world.plan.egress && self.resource.host == "h2.sim" => Ok(()),
-            (_, 500 | 502 | 503 | 504) if world.site.is_troubled.get() => Ok(()),
+            (_, 500 | 502 | 503 | 504) if self.may_fail() => Ok(()),
             (_, status) => Err(format!("status {status}")),
         };
         if let Err(what) = outcome {
@@ -202,6 +206,11 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
+    /// Whether a server or a name was out of order since the request began.
+    fn may_fail(&self) -> bool {
+        self.resource.had_trouble_since(self.began_at_ms)
+    }
+
     /// The variant that the answer must be.
     fn variant(&self) -> usize {
         if self.resource.varies { self.seen.variant } else { 0 }
@@ -256,7 +265,7 @@ impl<'a> Asked<'a> {
 
     /// Not older than its lifetime, and confirmed where that was wanted.
     fn age(&self, world: &World, fields: &Fields) -> Result<(), String> {
-        if world.plan.jumps || world.site.is_troubled.get() {
+        if world.plan.jumps || self.may_fail() {
             return Ok(());
         }
         let born_ms = number(fields, b"X-Born") as i64;

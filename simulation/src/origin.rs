@@ -1,5 +1,6 @@
 //! The servers.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -36,9 +37,10 @@ pub(crate) async fn serve(
     server: Server,
     mut chance: Chance,
 ) {
+    let troubled = Cell::new(None);
     let told = async {
         let asked = server.asked().await;
-        answer(&site, &plan, &server, &asked, &mut chance).await;
+        answer(&site, &plan, &server, &asked, &troubled, &mut chance).await;
     };
     tokio::pin!(told);
     tokio::select! {
@@ -46,10 +48,21 @@ pub(crate) async fn serve(
         () = server.given_up() => {}
         () = &mut told => server.given_up().await,
     }
+    // What was broken or silent until now.
+    if let Some(resource) = troubled.take() {
+        site.resources[resource].is_in_trouble();
+    }
     trace::line(|| format!("server {peer}: over"));
 }
 
-async fn answer(site: &Site, plan: &Plan, server: &Server, asked: &Asked, chance: &mut Chance) {
+async fn answer(
+    site: &Site,
+    plan: &Plan,
+    server: &Server,
+    asked: &Asked,
+    troubled: &Cell<Option<usize>>,
+    chance: &mut Chance,
+) {
     let host = asked.fields.get(FieldName::Host).unwrap_or_default();
     let Some(resource) = site.find(host, &asked.url) else {
         let url = String::from_utf8_lossy(&asked.url);
@@ -60,7 +73,8 @@ async fn answer(site: &Site, plan: &Plan, server: &Server, asked: &Asked, chance
     let fault = match chance.per_mille(plan.server_fails_per_mille) {
         false => Fault::None,
         true => {
-            site.is_troubled.set(true);
+            resource.is_in_trouble();
+            troubled.set(Some(resource.number));
             chance.one(&[Fault::BreaksEarly, Fault::BreaksLate, Fault::Error, Fault::Silent])
         }
     };

@@ -39,6 +39,10 @@ pub(crate) struct Plan {
     pub(crate) collapsed: bool,
     pub(crate) cache_mem: &'static str,
     pub(crate) in_memory_max: &'static str,
+    /// Whether versions of a resource are by turns small enough for memory and too large.
+    pub(crate) straddles: bool,
+    /// Whether a stop in order follows the last answer at once.
+    pub(crate) stops_at_once: bool,
     pub(crate) quick_abort: bool,
     /// Whether a rule denies addresses, and a name leads to one of them now and then.
     pub(crate) egress: bool,
@@ -81,7 +85,9 @@ impl Plan {
             purges: chance.one(&[0, 3, 15]),
             collapsed: chance.per_mille(800),
             cache_mem: chance.one(&MEMORY),
-            in_memory_max: chance.one(&["20 KB", "512 KB", "4 MB"]),
+            in_memory_max: chance.one(&["20 KB", "20 KB", "512 KB", "4 MB"]),
+            straddles: chance.per_mille(300),
+            stops_at_once: chance.per_mille(500),
             quick_abort: chance.per_mille(500),
             egress: chance.per_mille(200),
             dirs: {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::bodies::{Body, mix};
 use crate::chance::Chance;
+use crate::clock;
 use crate::totals::Totals;
 
 /// Variants of a resource that varies.
@@ -41,6 +42,8 @@ pub(crate) struct Resource {
     pub(crate) is_chunked: bool,
     pub(crate) has_ranges: bool,
     pub(crate) lengths: [u64; 3],
+    /// When its server or name was last out of order, in ms since the beginning.
+    trouble_ms: Cell<i64>,
     /// The version that the server has now.
     version: Cell<u32>,
     /// The oldest version that a client may get, by variant.
@@ -76,7 +79,7 @@ impl Bound {
 pub(crate) type Floor = [Bound; VARIANTS];
 
 impl Resource {
-    fn new(number: usize, chance: &mut Chance) -> Self {
+    fn new(number: usize, straddles: bool, chance: &mut Chance) -> Self {
         let host = format!("h{}.sim", number % 3);
         let scope = chance.weighted(&[
             (20, Scope::Public),
@@ -86,7 +89,10 @@ impl Resource {
         ]);
         let most = chance.weighted(&[(6, 5_u64), (6, 9), (1, 12)]);
         let mut length = || LENGTHS[chance.below(most) as usize];
-        let lengths = [length(), length(), length()];
+        let lengths = match straddles {
+            true => [13_000, 66_000, 140_000],
+            false => [length(), length(), length()],
+        };
         Self {
             number,
             url: format!("http://{host}/{}/{number}", ["news", "img"][number % 2]),
@@ -100,10 +106,21 @@ impl Resource {
             is_chunked: chance.per_mille(300),
             has_ranges: chance.per_mille(600),
             lengths,
+            trouble_ms: Cell::new(-1),
             version: Cell::new(1),
             floor: Default::default(),
             lasting: Cell::new(0),
         }
+    }
+
+    /// Its server or name is out of order: requests that wait now may fail.
+    pub(crate) fn is_in_trouble(&self) {
+        self.trouble_ms.set(clock::elapsed_ms());
+    }
+
+    /// Whether there was trouble since then.
+    pub(crate) fn had_trouble_since(&self, ms: i64) -> bool {
+        self.trouble_ms.get() >= ms
     }
 
     /// The version that the server has.
@@ -161,8 +178,6 @@ impl Resource {
 /// All resources, and everything that has gone wrong.
 pub(crate) struct Site {
     pub(crate) resources: Vec<Resource>,
-    /// The servers are out of order: clients may get errors.
-    pub(crate) is_troubled: Cell<bool>,
     /// A loss of power has torn objects: a client learns of that when it comes to the tear.
     pub(crate) is_torn: Cell<bool>,
     faults: RefCell<Vec<String>>,
@@ -174,10 +189,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(count: usize, chance: &mut Chance) -> Self {
+    pub(crate) fn new(count: usize, straddles: bool, chance: &mut Chance) -> Self {
+        let resource = |number| Resource::new(number, straddles, chance);
         Self {
-            resources: (0..count).map(|number| Resource::new(number, chance)).collect(),
-            is_troubled: Cell::new(false),
+            resources: (0..count).map(resource).collect(),
             is_torn: Cell::new(false),
             faults: RefCell::default(),
             totals: Totals::default(),
@@ -210,6 +225,12 @@ impl Site {
             resource.host.as_bytes() == host
                 && resource.url.as_bytes()["http://".len() + host.len()..] == *path
         })
+    }
+
+    /// Everything on a host is in trouble.
+    pub(crate) fn host_is_in_trouble(&self, host: &str) {
+        let there = self.resources.iter().filter(|resource| resource.host == host);
+        there.for_each(Resource::is_in_trouble);
     }
 
     /// Notes a violation.

@@ -71,7 +71,8 @@ impl Open {
             match Self::try_new(number, plan, root) {
                 Ok(open) => return open,
                 Err(error) if disk.is_off() => {
-                    trace::line(|| format!("the power fails during the start: {error}"));
+                    trace::line(|| "the power fails during the start".into());
+                    drop(error);
                     disk.power_up();
                 }
                 Err(error) => panic!("{error}"),
@@ -131,6 +132,7 @@ pub(crate) async fn change(world: &World, mut chance: Chance) {
     }
     for open in &leave {
         if let Err(error) = open.scheme.close() {
+            let error = without_root(world, &error);
             trace::line(|| format!("directory {} is not closed cleanly: {error}", open.number));
         }
     }
@@ -141,12 +143,19 @@ pub(crate) async fn change(world: &World, mut chance: Chance) {
         }
         match Open::try_new(number, plan, &world.root) {
             Ok(open) => world.dirs.borrow_mut().push(open),
-            Err(error) if world.disks_fail() => trace::line(|| format!("not opened: {error}")),
+            Err(error) if world.disks_fail() => {
+                trace::line(|| format!("not opened: {}", without_root(world, &error)));
+            }
             Err(error) => world.site.wrong(format!("directory {number}: {error}")),
         }
     }
     world.dirs.borrow_mut().sort_by_key(|open| open.number);
     world.publish(Vec::new());
+}
+
+/// An error without the name of the temporary directory, which is another one each time.
+fn without_root(world: &World, error: &impl ToString) -> String {
+    error.to_string().replace(&*world.root.to_string_lossy(), "")
 }
 
 /// Ends what the directories have begun, in the disk's time, until the power fails.

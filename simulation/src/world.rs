@@ -136,7 +136,7 @@ impl World {
             }
             let mut chance = chance.borrow_mut();
             if chance.per_mille(plan.server_fails_per_mille / 4) {
-                site.is_troubled.set(true);
+                site.host_is_in_trouble(&host_at(peer.ip()));
                 return Err(ConnectError::Refused(peer));
             }
             let own = Chance::new(chance.below(u64::MAX), 3);
@@ -158,11 +158,11 @@ impl World {
             let fails = chance.per_mille(plan.names_fail_per_mille);
             let is_bad = plan.egress && host == "h2.sim" && chance.per_mille(500);
             let number = host.as_bytes().get(1).map_or(0, |digit| digit - b'0');
-            let site = Rc::clone(&site);
+            let (site, host) = (Rc::clone(&site), host.to_owned());
             Box::pin(async move {
                 tokio::time::sleep(wait).await;
                 if fails {
-                    site.is_troubled.set(true);
+                    site.host_is_in_trouble(&host);
                     return Err(DnsError::Timeout);
                 }
                 let good = IpAddr::V4(Ipv4Addr::new(192, 0, 2, number));
@@ -231,7 +231,9 @@ impl World {
                 self.site.wrong(format!("the simulation failed: {error}"));
             }
         }
-        self.become_quiet().await;
+        if !self.plan.stops_at_once {
+            self.become_quiet().await;
+        }
         helpers.iter().for_each(JoinHandle::abort);
         self.shared.cache.settled().await;
         self.shared.cache.prepare_close().await;
@@ -279,6 +281,15 @@ impl World {
             }
         }
     }
+}
+
+/// The host that has this address.
+fn host_at(address: IpAddr) -> String {
+    let last = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(_) => 0,
+    };
+    format!("h{last}.sim")
 }
 
 async fn maintain(shared: Arc<Shared>) {
