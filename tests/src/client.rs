@@ -64,9 +64,8 @@ impl Response {
     }
 }
 
-/// One connection to a proxy or a server.
+/// One connection to a proxy or a server, which holds one descriptor.
 pub struct Client {
-    stream: TcpStream,
     reader: Reader<TcpStream>,
 }
 
@@ -93,14 +92,17 @@ impl Client {
         stream.set_read_timeout(Some(LIMIT)).expect("a read limit");
         stream.set_write_timeout(Some(LIMIT)).expect("a write limit");
         stream.set_nodelay(true).expect("no delay");
-        let reader = Reader::new(stream.try_clone().expect("a second handle"));
-        Self { stream, reader }
+        Self { reader: Reader::new(stream) }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.reader.input()
     }
 
     /// Sends bytes. A peer that has closed already is not an error here: the answer, or its
     /// absence, tells.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        let _ = self.stream.write_all(bytes.as_ref());
+        let _ = self.stream().write_all(bytes.as_ref());
         self
     }
 
@@ -131,7 +133,7 @@ impl Client {
 
     /// Ends the sending side and keeps reading.
     pub fn half_close(&mut self) -> &mut Self {
-        self.stream.shutdown(Shutdown::Write).expect("a connection to half-close");
+        self.stream().shutdown(Shutdown::Write).expect("a connection to half-close");
         self
     }
 
@@ -227,9 +229,9 @@ impl Client {
     /// If the socket cannot be asked.
     #[must_use]
     pub fn has_input(&self) -> bool {
-        self.stream.set_nonblocking(true).expect("a socket");
-        let result = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).expect("a socket");
+        self.stream().set_nonblocking(true).expect("a socket");
+        let result = self.stream().peek(&mut [0]);
+        self.stream().set_nonblocking(false).expect("a socket");
         !matches!(result, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
@@ -253,7 +255,7 @@ impl Client {
     /// # Panics
     /// If the socket cannot be told so.
     pub fn reset(self) {
-        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
+        rustix::net::sockopt::set_socket_linger(self.stream(), Some(Duration::ZERO))
             .expect("a socket");
     }
 
@@ -263,13 +265,13 @@ impl Client {
     /// If the socket cannot be asked.
     pub fn stuff(&mut self, most: usize) -> usize {
         let (piece, mut sent) = (vec![b'x'; 64 * 1024], 0);
-        self.stream.set_write_timeout(Some(Duration::from_millis(50))).expect("a write limit");
+        self.stream().set_write_timeout(Some(Duration::from_millis(50))).expect("a write limit");
         while sent < most
-            && let Ok(n) = self.stream.write(&piece[..piece.len().min(most - sent)])
+            && let Ok(n) = self.stream().write(&piece[..piece.len().min(most - sent)])
         {
             sent += n;
         }
-        self.stream.set_write_timeout(Some(LIMIT)).expect("a write limit");
+        self.stream().set_write_timeout(Some(LIMIT)).expect("a write limit");
         sent
     }
 

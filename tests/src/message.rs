@@ -57,6 +57,11 @@ impl<R: Read> Reader<R> {
         Self { input, buffer: Vec::new(), received: Vec::new() }
     }
 
+    /// The source of the messages.
+    pub fn input(&self) -> &R {
+        &self.input
+    }
+
     /// Everything that came in so far, byte by byte.
     #[must_use]
     pub fn received(&self) -> &[u8] {

@@ -280,6 +280,20 @@ impl Proxy {
         fs::read_dir(format!("/proc/{}/fd", self.id())).expect("a running proxy").count()
     }
 
+    /// A figure of its memory in KiB, as `/proc` calls it: `VmRSS` for what it has now, `VmHWM` for
+    /// the most that it ever had.
+    ///
+    /// # Panics
+    /// If it is not running.
+    #[must_use]
+    pub fn memory_kib(&self, name: &str) -> u64 {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a running proxy");
+        let figure = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = figure.and_then(|figure| figure.split_ascii_whitespace().next());
+        number.and_then(|number| number.parse().ok()).expect("a number")
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {

@@ -233,7 +233,8 @@ fn term_lets_running_requests_finish() {
 fn int_ends_the_program_soon() {
     let mut world = World::forward("shutdown_lifetime 30 seconds\n");
     world.proxy.signal(Signal::INT);
-    let _ = world.proxy.wait_end(); // within the limit of a test, not the shutdown's
+    let status = world.proxy.wait_end(); // within the limit of a test, not the shutdown's
+    assert!(status.success(), "{status}");
 }
 
 #[test]
@@ -450,12 +451,21 @@ fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
         .expect("the program starts");
     let outcome = std::panic::catch_unwind(|| {
         until("the proxy to accept connections", || TcpStream::connect(address).ok());
-        for _ in 0..2 {
+        for cache in ["MISS", "HIT"] {
             let mut client = Client::to(address);
             let answer = client.request("GET", &origin.url("/a"), &[], b"").response().expect(200);
-            assert_eq!(answer.text(), "hello");
+            assert_eq!((answer.text().as_str(), answer.cache()), ("hello", cache));
         }
         assert_eq!(origin.count("/a"), 1);
+        let other = Command::new(proxy::program())
+            .args(["-a", &address.port().to_string()])
+            .env("HOME", home.path())
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .expect("the program starts");
+        let said = String::from_utf8_lossy(&other.stderr).into_owned();
+        assert_eq!(other.status.code(), Some(1), "{said}");
+        assert!(said.contains("in use by humboldt") && said.contains("-a 3129"), "{said}");
     });
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
     kill_process(pid, Signal::INT).expect("a running process");
@@ -463,8 +473,7 @@ fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
     let said = fs::read_to_string(home.path().join("output")).unwrap_or_default();
     assert!(outcome.is_ok(), "{said}");
     assert!(status.success(), "{status}\n{said}");
-    assert!(
-        said.contains(&address.port().to_string()),
-        "it does not say where it listens:\n{said}"
-    );
+    for part in [&address.to_string(), "Ctrl-C", "Humboldt ends: interrupted\n"] {
+        assert!(said.contains(part), "it does not say `{part}`:\n{said}");
+    }
 }

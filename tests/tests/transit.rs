@@ -126,14 +126,6 @@ fn serve(world: &World, path: &str, bytes: u64, has_length: bool) {
     serve_behind_gate(world, path, bytes, has_length).open();
 }
 
-/// Most memory that the proxy ever had, in KiB.
-fn resident_max_kib(world: &World) -> u64 {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).expect("a running proxy");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
-    line.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
-}
-
 fn world(scheme: &str, policy: &str, bytes: u64) -> World {
     // `ring` takes objects up to a third of its size.
     let capacity_mb = bytes / MIB * 3 + 200;
@@ -169,7 +161,7 @@ fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     assert!(again.is_hit(), "{scheme} {policy}: {}", again.head);
     parts_need_no_more_than_themselves(&world, scheme, &url, bytes);
     assert_eq!(world.origin.count("/large"), 2);
-    let resident = resident_max_kib(&world);
+    let resident = world.proxy.memory_kib("VmHWM");
     assert!(resident < RESIDENT_KIB_MAX, "{scheme} {policy}: {resident} KiB");
 }
 
@@ -244,7 +236,7 @@ fn an_object_of_unknown_length_comes_through_little_memory() {
                 (world.metric("humboldt_store_objects") == 1).then_some(())
             });
         }
-        assert!(resident_max_kib(&world) < RESIDENT_KIB_MAX, "{scheme}");
+        assert!(world.proxy.memory_kib("VmHWM") < RESIDENT_KIB_MAX, "{scheme}");
     }
 }
 

@@ -22,6 +22,9 @@ const PAGE: &str = "docs/first-run.md";
 const SCREENSHOT: &str = "docs/img/chromium.png";
 const SCREENSHOT_BYTES_MAX: u64 = 200 * 1024;
 
+/// The command that starts the proxy with the page's configuration.
+const WITH_CONFIGURATION: &str = "humboldt -N -f squid.conf";
+
 /// Clients that ask for one new object at the same time.
 const PARALLEL_CLIENTS: usize = 100;
 
@@ -39,6 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let before = fs::read_to_string(root.join(PAGE)).unwrap_or_default();
     let mut stage = Stage::set(&program(&root)?)?;
     let mut page = Page::default();
+    without_configuration(&mut stage, &mut page)?;
     start(&mut stage, &mut page)?;
     curl(&mut stage, &mut page)?;
     apt(&mut stage, &mut page)?;
@@ -68,7 +72,8 @@ fn program(root: &Path) -> Outcome<PathBuf> {
     Ok(workspace::target_dir(root)?.join("release/humboldt"))
 }
 
-fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
+/// The first command of the README, and its end.
+fn without_configuration(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.prose(
         "# First run\n\n\
          <!-- Made by `cargo xtask first-run`, which runs every command and writes down what it prints; do not edit. -->\n\n\
@@ -79,7 +84,27 @@ fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
          use http for that reason.",
     );
     page.prose(
-        "## Starting\n\n\
+        "## Without a configuration\n\n\
+         `humboldt` without options, which is what `cargo run --release` builds and starts, is a proxy for this machine alone. It \
+         stays in the foreground, and says how to use it.",
+    );
+    let command = stage.start_without_configuration()?;
+    page.show_started(stage, &command)?;
+    page.prose("In another terminal: the first request goes to the server, the second is answered by the cache.");
+    let get =
+        "curl -s -i -x {proxy} http://{origin}/hello.txt | grep -o -e 'X-Cache: [A-Z]*' -e Hello.*";
+    page.show(stage, &[get, get])?;
+    let log = ".cache/humboldt/access.log";
+    stage.expect_codes_in(log, "/hello.txt", &["TCP_MISS", "TCP_MEM_HIT"])?;
+    page.prose("Ctrl-C ends it. The exit code is 0, and the next start finds the objects on disk.");
+    let last_words = stage.interrupt_proxy()?;
+    page.console(&format!("^C\n{last_words}$ echo $?\n0"));
+    stage.forget_fetches()
+}
+
+fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
+    page.prose(
+        "## Starting with a squid.conf\n\n\
          The configuration has access rules, memory, a store on disk, and logs. `-k parse` checks it: no output means no \
          complaint. `-z` creates the store.",
     );
@@ -106,7 +131,7 @@ fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.show(stage, &["humboldt -k shutdown -f squid.conf"])?;
     stage.wait_proxy_end()?;
     stage.start_proxy()?;
-    page.show_started(stage)?;
+    page.show_started(stage, WITH_CONFIGURATION)?;
     page.show(stage, &[get])?;
     page.prose(
         "The log in Squid's format shows the difference: `TCP_MISS`, `TCP_MEM_HIT` and `TCP_HIT`. nginx got one request.",

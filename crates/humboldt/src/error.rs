@@ -22,6 +22,9 @@ pub(crate) enum StartError {
     /// See [`ListenError`].
     #[error("{0}")]
     Listen(#[from] ListenError),
+    /// The port of the built-in configuration is taken.
+    #[error("{0}; another port: humboldt -a 3129")]
+    BuiltInPort(ListenError),
     /// All ports were left out, each with a message of its own.
     #[error("there is no port that can be opened")]
     NoPort,

@@ -7,6 +7,7 @@ use humboldt_admin::AdminPages;
 use humboldt_conf::{Config, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
+use humboldt_net::listener::ListenError;
 use humboldt_proxy::shared::Shared;
 use humboldt_sys::pid_file::{PidError, PidFile};
 use humboldt_sys::privileges::{self, PrivilegeError};
@@ -66,7 +67,10 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     let config = &snapshot.config;
     raise_descriptor_limit(config);
     let cores = if config.workers == 0 { cpu::usable() } else { config.workers as usize };
-    let ports = Ports::open(config, cores)?;
+    let ports = Ports::open(config, cores).map_err(|error| match error {
+        ListenError::InUse { .. } if source.is_built_in() => StartError::BuiltInPort(error),
+        error => error.into(),
+    })?;
     if ports.describe().is_empty() {
         return Err(StartError::NoPort);
     }
@@ -207,7 +211,8 @@ fn welcome(ports: &Ports, source: &Source) -> String {
     format!(
         "Humboldt {} is a caching proxy for this machine, listening on {}.\n\
          It caches in memory and in {}.\n\n\
-         Try it:      curl -x {first} http://example.com/ -o /dev/null -w '%{{http_code}}\\n'\n\
+         Try it:      curl -s -i -x {first} http://example.com/ | grep X-Cache\n\
+         \x20            twice: MISS is from the server, HIT from the cache\n\
          Use it:      export http_proxy=http://{first}\n\
          Watch it:    tail -f {}\n\
          Look inside: curl http://{first}/squid-internal-mgr/info\n\

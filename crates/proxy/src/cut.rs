@@ -52,7 +52,8 @@ cuts! {
     ServerTimedOut = "server_timed_out", Some("ERR_READ_TIMEOUT");
     /// The rest of the server's answer was not HTTP.
     ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
-    /// The fetch of the answer was given up while others were still reading.
+    /// The task or the core that fetched the answer for several clients has ended before them: by a
+    /// fault of the program, of which cache.log has a line, or when the proxy is shut down.
     FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
     /// The client took nothing for 15 s while others who share its fetch waited for it, and the
     /// rest could not be had in another way.

@@ -6,7 +6,7 @@ use super::table;
 
 /// CPU of the newer program over that of the older one, at most. Two processes of one program
 /// differ by as much; a verdict needs several runs.
-const RATIO_MAX: f64 = 1.03;
+pub(super) const RATIO_MAX: f64 = 1.03;
 
 /// Prints the ratio of `humboldt` to `old`, where both took part.
 pub(super) fn print(all: &[Subject], samples: &[Vec<Sample>]) {

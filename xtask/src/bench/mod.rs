@@ -50,9 +50,10 @@ pub(crate) struct Arguments {
     /// humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory` and `instructions`: an older humboldt, built for release, that
-    /// has its turns as `old` in the same run
-    #[arg(long, value_name = "PROGRAM")]
+    /// For `hit`, `miss`, `memory`, `instructions` and `store`: an older humboldt, built for
+    /// release, that has its turns as `old` in the same run, behind those of the newer one. `store`
+    /// prints the ratio of both for each scheme, taken round by round
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
     /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
     #[arg(long)]
@@ -95,6 +96,13 @@ enum What {
     Full,
 }
 
+impl What {
+    /// Whether an older humboldt can take part.
+    fn has_old(self) -> bool {
+        matches!(self, Self::Hit | Self::Miss | Self::Memory | Self::Instructions | Self::Store)
+    }
+}
+
 /// The common settings of all benchmarks.
 struct Plan {
     quick: bool,
@@ -130,6 +138,9 @@ impl Plan {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    if arguments.old.is_some() && !arguments.what.has_old() {
+        return Err("--old is for hit, miss, memory, instructions and store".into());
+    }
     packages::install_for_benchmarks()?;
     if let What::Index = arguments.what {
         return index::run(arguments.write);

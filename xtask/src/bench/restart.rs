@@ -107,7 +107,7 @@ struct Measured<'a> {
 impl Measured<'_> {
     fn starts(&self, capacity_mb: u64) -> Outcome<Vec<Start>> {
         match self.site.kind.family {
-            Family::Humboldt => {
+            Family::Humboldt | Family::Old => {
                 self.build(capacity_mb)?;
                 // The builder's stop is not the proxy's.
                 let running = self.launch()?;
@@ -205,7 +205,9 @@ impl Measured<'_> {
 
     fn wait_complete(&self) -> Outcome {
         match self.site.kind.family {
-            Family::Humboldt => manager::wait_rebuilt(self.site.address(), START_LIMIT),
+            Family::Humboldt | Family::Old => {
+                manager::wait_rebuilt(self.site.address(), START_LIMIT)
+            }
             Family::Squid => {
                 wait_for_line(&self.cache_log(), "Finished rebuilding storage", START_LIMIT)
             }

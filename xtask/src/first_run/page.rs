@@ -39,14 +39,15 @@ impl Page {
         Ok(())
     }
 
-    /// Adds the command that has just started the proxy, with its output so far.
-    pub(super) fn show_started(&mut self, stage: &Stage) -> Outcome {
-        let said = stage.wait_said("listening on")?;
-        self.console(&format!("$ humboldt -N -f squid.conf &\n{}", stage.public(&with_end(&said))));
+    /// Adds the command that has just started the proxy, with its output until its store is open.
+    pub(super) fn show_started(&mut self, stage: &Stage, command: &str) -> Outcome {
+        let said = stage.wait_said("% full")?;
+        self.console(&format!("$ {command} &\n{}", stage.public(&with_end(&said))));
         Ok(())
     }
 
-    fn console(&mut self, block: &str) {
+    /// Adds what a terminal shows.
+    pub(super) fn console(&mut self, block: &str) {
         let lines: Vec<&str> = block.lines().map(str::trim_end).collect();
         self.prose(&format!("```console\n{}\n```", lines.join("\n")));
     }
@@ -69,7 +70,8 @@ impl Page {
     }
 }
 
-/// The first host of an `http://` or `https://` address that is not a loopback address.
+/// The first host of an `http://` or `https://` address that is neither a loopback address nor the
+/// name that is reserved for examples.
 fn foreign_host(line: &str) -> Option<&str> {
     line.split("://")
         .skip(1)
@@ -78,7 +80,7 @@ fn foreign_host(line: &str) -> Option<&str> {
                 rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
             rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
         })
-        .find(|host| !matches!(*host, "" | "127.0.0.1" | "localhost"))
+        .find(|host| !matches!(*host, "" | "127.0.0.1" | "localhost" | "example.com"))
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -134,6 +136,7 @@ mod tests {
     #[test]
     fn addresses_of_other_machines_are_found() {
         assert_eq!(foreign_host("Get:1 http://127.0.0.1:8080/debian ./ Packages"), None);
+        assert_eq!(foreign_host("curl -x 127.0.0.1:3128 http://example.com/"), None);
         assert_eq!(
             foreign_host("http://127.0.0.1/ and https://mirror.example.org:81/x"),
             Some("mirror.example.org")

@@ -141,9 +141,24 @@ impl Stage {
 
     /// Starts the proxy and waits until it listens.
     pub(super) fn start_proxy(&mut self) -> Outcome {
+        self.launch(&["-N", "-f", "squid.conf"])
+    }
+
+    /// Starts the proxy as a newcomer does, and returns the command for that.
+    pub(super) fn start_without_configuration(&mut self) -> Outcome<String> {
+        let port = self.proxy_address.port();
+        if port == PROXY_PORT {
+            self.launch(&[])?;
+            return Ok("humboldt".to_owned());
+        }
+        self.launch(&["-a", &port.to_string()])?;
+        Ok(format!("humboldt -a {port}"))
+    }
+
+    fn launch(&mut self, arguments: &[&str]) -> Outcome {
         let output = File::create(self.path("said"))?;
         let mut command = self.clean("humboldt");
-        command.args(["-N", "-f", "squid.conf"]);
+        command.args(arguments);
         let child =
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
         self.proxy = Some(child);
@@ -151,14 +166,42 @@ impl Stage {
         wait("humboldt", || Ok(TcpStream::connect(address).is_ok()))
     }
 
-    /// Waits until the proxy, which was told to stop, has ended.
+    /// Waits until the proxy, which was told to stop, has ended; an error if its exit code is not 0.
     pub(super) fn wait_proxy_end(&mut self) -> Outcome {
         let Some(mut proxy) = self.proxy.take() else {
             return Err("humboldt is not running".into());
         };
-        let ended = wait("the end of humboldt", || Ok(proxy.try_wait()?.is_some()));
+        let mut status = None;
+        let ended = wait("the end of humboldt", || {
+            status = proxy.try_wait()?;
+            Ok(status.is_some())
+        });
         end(&mut proxy);
-        ended
+        ended?;
+        match status {
+            Some(status) if !status.success() => Err(format!("humboldt ends with {status}").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Presses Ctrl-C, and returns what the proxy says to that.
+    pub(super) fn interrupt_proxy(&mut self) -> Outcome<String> {
+        let before = fs::read_to_string(self.path("said"))?.len();
+        if let Some(pid) = self.proxy.as_ref().and_then(pid) {
+            kill_process(pid, Signal::INT)?;
+        }
+        self.wait_proxy_end()?;
+        let last_words = fs::read_to_string(self.path("said"))?.split_off(before);
+        if last_words.is_empty() {
+            return Err("humboldt says nothing when it is interrupted".into());
+        }
+        Ok(last_words)
+    }
+
+    /// Empties the log of nginx, for another proxy whose cache is empty.
+    pub(super) fn forget_fetches(&self) -> Outcome {
+        let log = File::options().write(true).open(self.path("origin/access.log"))?;
+        Ok(log.set_len(0)?)
     }
 
     /// Waits until the proxy has said this, and returns everything it has said.
@@ -167,18 +210,23 @@ impl Stage {
         Ok(fs::read_to_string(self.path("said"))?)
     }
 
-    /// Waits until access.log has lines with `part` that carry exactly these result codes, in any
+    /// [`Stage::expect_codes_in`] the access.log of the page's configuration.
+    pub(super) fn expect_codes(&self, part: &str, codes: &[&str]) -> Outcome {
+        self.expect_codes_in("access.log", part, codes)
+    }
+
+    /// Waits until a log has lines with `part` that carry exactly these result codes, in any
     /// order. Lines are written a moment after the answer. Anything else would make the page's
     /// words wrong.
-    pub(super) fn expect_codes(&self, part: &str, codes: &[&str]) -> Outcome {
+    pub(super) fn expect_codes_in(&self, log: &str, part: &str, codes: &[&str]) -> Outcome {
         let found = || -> Outcome<Vec<String>> {
-            let text = fs::read_to_string(self.path("access.log"))?;
+            let text = fs::read_to_string(self.path(log))?;
             let lines = text.lines().filter(|line| line.contains(part));
             let code =
                 |line: &str| Some(line.split_whitespace().nth(3)?.split('/').next()?.to_owned());
             Ok(lines.filter_map(code).collect())
         };
-        wait(&format!("{} lines with {part} in access.log", codes.len()), || {
+        wait(&format!("{} lines with {part} in {log}", codes.len()), || {
             Ok(found()?.len() >= codes.len())
         })?;
         let (mut found, mut wanted) = (found()?, codes.to_vec());

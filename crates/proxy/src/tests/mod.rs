@@ -2,6 +2,7 @@
 //! waits: what is told here repeats exactly, and takes no time.
 
 mod answers;
+mod ending;
 mod failing;
 mod leaving;
 mod uploads;
@@ -31,6 +32,7 @@ use tokio::time::{Instant, timeout};
 use crate::AccessLog;
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::serve::Connection;
 use crate::shared::Shared;
 
@@ -53,6 +55,7 @@ const OPEN_BYTES: usize = usize::MAX;
 /// A proxy of one core, its only client connection, and all servers that it may ask.
 struct World {
     connection: Rc<Connection>,
+    shared: Arc<Shared>,
     /// Servers in the order in which connections were opened to them.
     connected: RefCell<mpsc::UnboundedReceiver<(SocketAddr, Server)>>,
     /// Addresses at which nobody listens.
@@ -92,7 +95,8 @@ impl World {
         let port = Arc::new(config.http_port[0].clone());
         let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
         let names = Arc::new(NameCache::new(10));
-        let core = Core::new(0, Shared::new(snapshot, vec![log], cache(), names, 1));
+        let shared = Shared::new(snapshot, vec![log], cache(), names, 1);
+        let core = Core::new(0, Arc::clone(&shared));
         let (client, local) = ("198.51.100.1:4000".parse(), "198.51.100.9:3128".parse());
         let (client, local) = (client.expect("an address"), local.expect("an address"));
         let connection = Rc::new(Connection::new(&core, client, local, port));
@@ -107,7 +111,7 @@ impl World {
             connects.send((peer, server)).expect("the world is there");
             Ok(exchange)
         }));
-        Self { connection, connected: connected.into(), closed, logs, dir }
+        Self { connection, shared, connected: connected.into(), closed, logs, dir }
     }
 
     /// A request for `path` of the [site](SITE) by a client that reads as fast as it can.
@@ -161,6 +165,12 @@ impl World {
     /// Nobody listens at this address.
     fn close(&self, address: &str) {
         self.closed.borrow_mut().insert(address.parse().expect("an address"));
+    }
+
+    /// Reasons for which connections were cut off, and how many for each.
+    fn cuts(&self) -> Vec<(&'static str, u64)> {
+        let cuts = Cut::ALL.iter().map(|&cut| (cut.name(), self.shared.times.cuts(cut)));
+        cuts.filter(|(_, count)| *count > 0).collect()
     }
 
     /// The lines of access.log: result code, status, method and how the server was chosen.

@@ -1,5 +1,5 @@
 //! `bench store`: the cost of a miss that is stored on disk, and of a hit from there, for every
-//! scheme, beside Squid's.
+//! scheme, beside Squid's, and beside an older humboldt's where there is one.
 //!
 //! Objects of 13 KiB, and so little memory that they do not stay there. Figures only count if the
 //! subject's own counters say that the misses were stored, and that the hits were read from disk.
@@ -46,6 +46,7 @@ pub(super) struct Series {
 pub(super) fn run(plan: &Plan) -> Outcome {
     let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
     let kinds = subjects::wanted(plan)?;
+    let kinds = if plan.old.is_some() { subjects::beside_old(kinds) } else { kinds };
     if !plan.quick {
         rest::wait();
     }

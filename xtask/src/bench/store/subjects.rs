@@ -24,6 +24,8 @@ const POLL_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bench) enum Family {
     Humboldt,
+    /// An older humboldt (`--old`).
+    Old,
     Squid,
 }
 
@@ -43,6 +45,10 @@ const fn humboldt(scheme: &'static str, name: &'static str) -> Kind {
 
 const fn squid(scheme: &'static str, name: &'static str) -> Kind {
     Kind { family: Family::Squid, scheme, name }
+}
+
+const fn old(scheme: &'static str, name: &'static str) -> Kind {
+    Kind { family: Family::Old, scheme, name }
 }
 
 /// Squid's rock with a process of its own for the disk, as Squid has it unless it is started with
@@ -68,6 +74,26 @@ pub(in crate::bench) const KINDS: [Kind; 13] = [
     squid("rock", "squid rock"),
     squid("rock", SQUID_DISKER),
 ];
+
+/// The same schemes of an older humboldt, which take part only where they are asked for.
+const OLD_KINDS: [Kind; 7] = [
+    old("null", "old null"),
+    old("ufs", "old ufs"),
+    old("aufs", "old aufs"),
+    old("diskd", "old diskd"),
+    old("coss", "old coss"),
+    old("rock", "old rock"),
+    old("ring", "old ring"),
+];
+
+/// Gives the older humboldt its turn right behind the newer one, with each scheme.
+pub(in crate::bench) fn beside_old(kinds: Vec<Kind>) -> Vec<Kind> {
+    let with_old = |kind: Kind| {
+        let is_same = |old: &Kind| kind.family == Family::Humboldt && old.scheme == kind.scheme;
+        [Some(kind), OLD_KINDS.into_iter().find(is_same)].into_iter().flatten()
+    };
+    kinds.into_iter().flat_map(with_old).collect()
+}
 
 /// The kinds that a command was asked for; an error for a name that is none.
 pub(in crate::bench) fn wanted(plan: &Plan) -> Outcome<Vec<Kind>> {
@@ -134,6 +160,7 @@ impl Site {
     pub(in crate::bench) fn make(plan: &Plan, kind: Kind, sizes: Sizes) -> Outcome<Option<Self>> {
         let program = match kind.family {
             Family::Humboldt => plan.humboldt.clone(),
+            Family::Old => plan.old.clone(),
             Family::Squid => packages::find("squid"),
         };
         let Some(program) = program else {
@@ -221,7 +248,7 @@ impl Site {
         let subject =
             launch(kind.name, Style::Forward, plan.server_core, command, address, self.folder)?;
         match kind.family {
-            Family::Humboldt => manager::wait_rebuilt(address, REBUILD_LIMIT)?,
+            Family::Humboldt | Family::Old => manager::wait_rebuilt(address, REBUILD_LIMIT)?,
             Family::Squid if kind.scheme == "null" => {}
             Family::Squid => {
                 wait_for_line(&cache_log, "Finished rebuilding storage", REBUILD_LIMIT)?
@@ -280,4 +307,20 @@ pub(in crate::bench) fn wait_for_line(log: &Path, words: &str, limit: Duration) 
         std::thread::sleep(POLL_PAUSE);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_has_an_older_one_behind_it() {
+        let names = |kinds: &[Kind]| -> Vec<_> {
+            kinds.iter().map(|kind| (kind.name, kind.family == Family::Old)).collect()
+        };
+        let beside = beside_old(vec![RING, squid("rock", "squid rock")]);
+        assert_eq!(names(&beside), [("ring", false), ("old ring", true), ("squid rock", false)]);
+        let own = KINDS.iter().filter(|kind| kind.family == Family::Humboldt).count();
+        assert_eq!(beside_old(KINDS.to_vec()).len(), KINDS.len() + own);
+    }
 }

@@ -3,6 +3,7 @@
 use super::Series;
 use super::subjects::{Family, SQUID_DISKER};
 use super::turns::{Course, DISKD_MISSES_PER_S, DISKD_REQUESTS, Turn};
+use crate::bench::beside_old;
 use crate::bench::report::Report;
 use crate::bench::table;
 
@@ -230,6 +231,13 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
                 phase,
                 Bound::AtLeast(2.0),
             );
+        }
+    }
+    for old in all.iter().filter(|series| series.kind.family == Family::Old) {
+        for phase in Phase::ALL {
+            let (what, new) =
+                (format!("{0} ÷ old {0}", old.kind.scheme), ours(all, old.kind.scheme));
+            add(what, new, Some(old), phase, Bound::AtMost(beside_old::RATIO_MAX));
         }
     }
     rows.extend(above_floor(all, floor));

@@ -224,7 +224,7 @@ pub(in crate::bench) fn measured(
 /// Figures of the device; none of Squid, which does not have them.
 pub(in crate::bench) fn device(stored: &Stored) -> Outcome<Option<Device>> {
     match stored.kind.family {
-        Family::Humboldt if stored.kind.scheme != "null" => {
+        Family::Humboldt | Family::Old if stored.kind.scheme != "null" => {
             Device::read(stored.subject.address).map(Some)
         }
         _ => Ok(None),
