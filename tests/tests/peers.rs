@@ -162,6 +162,8 @@ fn what_a_parent_says_that_refuses_a_tunnel_goes_to_the_client() {
         let refusal = client.response().expect(status);
         assert_eq!((refusal.text().as_str(), refusal.is_complete), (body, true));
         assert_eq!(refusal.field("Connection"), Some("close"));
+        let challenge = (status == 407).then_some("Basic realm=\"a\"");
+        assert_eq!(refusal.field("Proxy-Authenticate"), challenge, "{answer}");
         assert!(client.closes(), "what is meant for the tunnel is no request: {answer}");
         let line = proxy.logged("CONNECT site.test:443");
         assert!(line.contains(&format!(" TCP_TUNNEL/{status} ")), "{line}");

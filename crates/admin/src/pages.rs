@@ -144,26 +144,14 @@ mod tests {
     use humboldt_base::counters::Counter;
     use humboldt_net::dns::NameCache;
     use humboldt_proxy::snapshot::Snapshot;
-    use humboldt_store::{
-        Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy,
-    };
+    use humboldt_store::{Cache, CacheSettings, NoEvents};
 
     use super::*;
 
     fn shared() -> Arc<Shared> {
         let (config, diagnostics) = humboldt_conf::parse_str("test", "http_port 3128\n");
         assert!(!diagnostics.has_errors());
-        let settings = CacheSettings {
-            cache_mem_bytes: 1 << 20,
-            memory_policy: Policy::Lru,
-            memory_object_bytes_max: 1 << 16,
-            disk_object_bytes_max: 1 << 20,
-            read_ahead_bytes: 1 << 14,
-            dir_select: DirSelect::LeastLoad,
-            memory_mode: MemoryMode::Auto,
-            in_transit: InTransit::Auto,
-        };
-        let cache = Cache::new(settings, 2, Vec::new(), Arc::new(NoEvents));
+        let cache = Cache::new(CacheSettings::SMALL, 2, Vec::new(), Arc::new(NoEvents));
         let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
         Shared::new(snapshot, Vec::new(), cache, Arc::new(NameCache::new(10)), 2)
     }

@@ -75,28 +75,17 @@ impl Wire {
         }
     }
 
-    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let stream = match self.stream() {
-            Ok(stream) => stream,
-            Err(pipe) => return pipe.poll_write(cx, bytes),
+    /// Writes until nothing is left of `bytes`, and nothing that was written waits in the stream.
+    fn poll_write_all(&self, cx: &mut Context<'_>, bytes: &mut &[u8]) -> Poll<io::Result<()>> {
+        let pipe = match self.stream() {
+            Ok(stream) => return stream.poll_write_all(cx, bytes),
+            Err(pipe) => pipe,
         };
-        loop {
-            match stream.try_write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(stream.poll_write_ready(cx))?
-                }
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                result => return Poll::Ready(result),
-            }
+        while !bytes.is_empty() {
+            let n = ready!(pipe.poll_write(cx, bytes))?;
+            *bytes = bytes.get(n..).unwrap_or_default();
         }
-    }
-
-    /// Ready when nothing that was written waits in the stream.
-    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.stream() {
-            Ok(stream) if stream.has_unsent() => stream.poll_write_ready(cx),
-            Ok(_) | Err(_) => Poll::Ready(Ok(())),
-        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -162,13 +151,12 @@ impl Direction {
         to: &Wire,
     ) -> Poll<io::Result<()>> {
         loop {
-            while self.sent < self.buffer.len() {
-                let rest = self.buffer.get(self.sent..).unwrap_or_default();
-                let n = ready!(to.poll_write(cx, rest))?;
-                self.sent += n;
-                self.moved_bytes += n as u64;
-            }
-            ready!(to.poll_flush(cx))?;
+            let mut rest = self.buffer.get(self.sent..).unwrap_or_default();
+            let writing = to.poll_write_all(cx, &mut rest);
+            let written = self.buffer.len() - self.sent - rest.len();
+            self.sent += written;
+            self.moved_bytes += written as u64;
+            ready!(writing)?;
             self.buffer.clear();
             self.sent = 0;
             if self.ended {

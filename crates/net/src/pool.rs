@@ -67,7 +67,7 @@ impl Poolable for Connected {
 pub struct ServerKey {
     /// Name or address as text, lower case; or the name of a peer, with a prefix that no host name
     /// has.
-    pub host: Box<str>,
+    pub host: Box<[u8]>,
     /// TCP port.
     pub port: u16,
     /// From where.
@@ -88,7 +88,7 @@ pub struct Local {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerRef<'a> {
     /// See [`ServerKey::host`].
-    pub host: &'a str,
+    pub host: &'a [u8],
     /// TCP port.
     pub port: u16,
     /// From where.
@@ -224,8 +224,8 @@ mod tests {
     use super::*;
 
     const LOCAL: Local = Local { v4: None, v6: None };
-    const A: ServerRef<'static> = ServerRef { host: "a.example", port: 80, local: LOCAL };
-    const B: ServerRef<'static> = ServerRef { host: "a.example", port: 81, local: LOCAL };
+    const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, local: LOCAL };
+    const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, local: LOCAL };
 
     fn take(pool: &Pool<ServerKey, TcpStream>, key: ServerRef<'_>) -> Option<TcpStream> {
         pool.checkout(&key, |_| true)

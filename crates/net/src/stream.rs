@@ -44,6 +44,25 @@ impl Stream {
         }
     }
 
+    /// Writes until the system has all of `bytes`, of which the rest is left.
+    pub fn poll_write_all(&self, cx: &mut Context<'_>, bytes: &mut &[u8]) -> Poll<io::Result<()>> {
+        loop {
+            let written = match bytes.is_empty() {
+                true if !self.has_unsent() => return Poll::Ready(Ok(())),
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => self.try_write(bytes),
+            };
+            match written {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(n) => *bytes = bytes.get(n..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_write_ready(cx))?
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
     /// As [`Stream::try_write`], from several places.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {

@@ -11,7 +11,7 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{Counter, Counters};
 use humboldt_exchange::buffers::READ_BYTES;
 use humboldt_exchange::{CoreIo, ServerExchange};
-use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
+use humboldt_net::connect::{self, ConnectError, ConnectOptions};
 use humboldt_net::dns::{Answer, Asker, DnsError, Resolver};
 use humboldt_net::pool::Pool;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
@@ -87,14 +87,9 @@ impl Core {
     pub fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
         let snapshot = shared.snapshot();
         let pool = Pool::new(snapshot.pool_limits());
-        let resolver = Resolver::new(
-            snapshot.dns_options(),
-            Arc::clone(&shared.names),
-            Arc::clone(shared.counters(id)),
-        );
         Rc::new(Self {
             id,
-            resolver: RefCell::new(Rc::new(resolver)),
+            resolver: RefCell::new(resolver(id, &shared, &snapshot)),
             access_logs: RefCell::new(shared.access_logs()),
             io: CoreIo::new(Arc::clone(shared.counters(id)), snapshot.client_settings()),
             pool,
@@ -119,12 +114,7 @@ impl Core {
     /// Switches to the newest configuration.
     pub fn reconfigure(&self) {
         let newest = self.shared.snapshot();
-        let counters = Arc::clone(self.shared.counters(self.id));
-        self.resolver.replace(Rc::new(Resolver::new(
-            newest.dns_options(),
-            Arc::clone(&self.shared.names),
-            counters,
-        )));
+        self.resolver.replace(resolver(self.id, &self.shared, &newest));
         self.access_logs.replace(self.shared.access_logs());
         self.io.reconfigure(newest.client_settings());
         self.snapshot.replace(newest);
@@ -232,7 +222,8 @@ impl Core {
         self.names.replace(Some(names));
     }
 
-    /// Connects to a server; `read_timeout` is its time limit for the answer.
+    /// Connects to a server; `read_timeout` is its time limit for the answer. If no descriptor is
+    /// free, idle connections are closed.
     pub(crate) async fn connect(
         &self,
         addresses: &[IpAddr],
@@ -246,22 +237,10 @@ impl Core {
             server.wait_at_most(read_timeout);
             return Ok(server);
         }
-        let connected = self.open_socket(addresses, port, options).await?;
+        let connecting = || connect::connect(addresses, port, options);
+        let is_short = |result: &_| matches!(result, Err(ConnectError::NoDescriptor(_)));
+        let connected = self.with_room(connecting, is_short).await?;
         Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
-    }
-
-    /// Connects. If no descriptor is free, idle connections are closed.
-    async fn open_socket(
-        &self,
-        addresses: &[IpAddr],
-        port: u16,
-        options: &ConnectOptions,
-    ) -> Result<Connected, ConnectError> {
-        self.with_room(
-            || connect::connect(addresses, port, options),
-            |result| matches!(result, Err(ConnectError::NoDescriptor(_))),
-        )
-        .await
     }
 
     /// Looks up a name. If no descriptor is free, idle connections are closed.
@@ -318,6 +297,11 @@ impl Core {
         }
         true
     }
+}
+
+fn resolver(core: usize, shared: &Shared, snapshot: &Snapshot) -> Rc<Resolver> {
+    let (names, counters) = (Arc::clone(&shared.names), Arc::clone(shared.counters(core)));
+    Rc::new(Resolver::new(snapshot.dns_options(), names, counters))
 }
 
 /// Number of the first descriptor that is kept free.

@@ -5,7 +5,7 @@ use humboldt_exchange::{ClientLost, ResetReason, TunnelOver};
 use humboldt_store::AbortReason;
 
 macro_rules! cuts {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $error:expr;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $error:expr, $reset:ident;)+) => {
         /// Why a connection ended before its answer was complete, or without any.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -25,6 +25,11 @@ macro_rules! cuts {
                 match self { $(Cut::$variant => $error,)+ }
             }
 
+            /// The reason that the client gets, if its protocol can tell why an answer ends.
+            pub(crate) const fn reset_reason(self) -> ResetReason {
+                match self { $(Cut::$variant => ResetReason::$reset,)+ }
+            }
+
             /// An explanation in one line, from the doc comment of the reason.
             pub fn help(self) -> &'static str {
                 match self { $(Cut::$variant => concat!($($doc,)+).trim_ascii(),)+ }
@@ -35,68 +40,45 @@ macro_rules! cuts {
 
 cuts! {
     /// The client closed or reset its connection.
-    ClientGone = "client_gone", Some("ERR_CLIENT_GONE");
+    ClientGone = "client_gone", Some("ERR_CLIENT_GONE"), Cancelled;
     /// The client took nothing of its answer for `write_timeout`.
-    ClientStalled = "client_stalled", Some("ERR_CLIENT_GONE");
+    ClientStalled = "client_stalled", Some("ERR_CLIENT_GONE"), Cancelled;
     /// The connection had been open for `client_lifetime`.
-    Lifetime = "client_lifetime", Some("ERR_LIFETIME_EXP");
+    Lifetime = "client_lifetime", Some("ERR_LIFETIME_EXP"), Cancelled;
     /// A rule said so: `deny_info TCP_RESET`.
-    Denied = "deny_info", Some("ERR_ACCESS_DENIED");
+    Denied = "deny_info", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The body of the answer was longer than `reply_body_max_size`.
-    ReplyTooLarge = "reply_too_large", Some("ERR_TOO_BIG");
+    ReplyTooLarge = "reply_too_large", Some("ERR_TOO_BIG"), Cancelled;
     /// The server closed its connection in the middle of its answer.
-    ServerTruncated = "server_truncated", Some("ERR_READ_ERROR");
+    ServerTruncated = "server_truncated", Some("ERR_READ_ERROR"), Failed;
     /// The connection to the server broke in the middle of its answer.
-    ServerFailed = "server_failed", Some("ERR_READ_ERROR");
+    ServerFailed = "server_failed", Some("ERR_READ_ERROR"), Failed;
     /// The server sent nothing more of its answer for `read_timeout`.
-    ServerTimedOut = "server_timed_out", Some("ERR_READ_TIMEOUT");
+    ServerTimedOut = "server_timed_out", Some("ERR_READ_TIMEOUT"), Failed;
     /// The rest of the server's answer was not HTTP.
-    ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
+    ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP"), Failed;
     /// The task or the core that fetched the answer for several clients has ended before them: by a
     /// fault of the program, of which cache.log has a line, or when the proxy is shut down.
-    FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
+    FetchEnded = "fetch_ended", Some("ERR_INTERNAL"), Failed;
     /// The client took nothing for 15 s while others who share its fetch waited for it, and the
     /// rest could not be had in another way.
-    HeldUp = "client_held_up_others", Some("ERR_CLIENT_GONE");
+    HeldUp = "client_held_up_others", Some("ERR_CLIENT_GONE"), Cancelled;
     /// There was no memory for the rest of the answer.
-    NoMemory = "no_memory", Some("ERR_INTERNAL");
+    NoMemory = "no_memory", Some("ERR_INTERNAL"), Failed;
     /// The rest of the answer could not be read from its cache directory.
-    DiskFailed = "disk_failed", Some("ERR_INTERNAL");
+    DiskFailed = "disk_failed", Some("ERR_INTERNAL"), Failed;
     /// Nothing moved in a tunnel for a minute, for `read_timeout` if that is longer, or for 10 s
     /// after the client's FIN.
-    TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT");
+    TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT"), Cancelled;
     /// One side of a tunnel was reset, which is how many programs end theirs.
-    TunnelBroken = "tunnel_broken", None;
+    TunnelBroken = "tunnel_broken", None, Cancelled;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
-    ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN");
+    ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN"), Failed;
     /// A fault of the program: cache.log has a line about a panic.
-    Panicked = "panicked", Some("ERR_INTERNAL");
+    Panicked = "panicked", Some("ERR_INTERNAL"), Failed;
 }
 
 impl Cut {
-    /// The reason that the client gets, if its protocol can tell why an answer ends.
-    pub(crate) fn reset_reason(self) -> ResetReason {
-        match self {
-            Self::ClientGone
-            | Self::ClientStalled
-            | Self::Lifetime
-            | Self::Denied
-            | Self::ReplyTooLarge
-            | Self::HeldUp
-            | Self::TunnelIdle
-            | Self::TunnelBroken => ResetReason::Cancelled,
-            Self::ServerTruncated
-            | Self::ServerFailed
-            | Self::ServerTimedOut
-            | Self::ServerMalformed
-            | Self::FetchEnded
-            | Self::NoMemory
-            | Self::DiskFailed
-            | Self::ShutDown
-            | Self::Panicked => ResetReason::Failed,
-        }
-    }
-
     /// The reason why a task was dropped before its end. Call it while the task is being dropped.
     pub(crate) fn of_a_dropped_task() -> Self {
         if std::thread::panicking() { Self::Panicked } else { Self::ShutDown }

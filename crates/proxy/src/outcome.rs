@@ -25,7 +25,7 @@ pub struct AccessLog {
 }
 
 /// The source of an answer, for the log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTaken {
     /// How the server was chosen.
     pub hierarchy: Hierarchy,

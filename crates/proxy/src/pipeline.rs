@@ -16,12 +16,12 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::{Begin, FlowReader, ReaderKind};
+use humboldt_store::{Begin, FlowReader, Held, ReaderKind};
 
 use crate::config::cache_status::Forward;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::job::{Failure, Job, Report, Stale, StaleBody};
+use crate::fetch::job::{Job, Report, Stale, StaleBody};
 use crate::lookup::memory::{Found, HitObject, has_own_terms, look_up, needs_origin};
 use crate::lookup::selection::has_several_ranges;
 use crate::lookup::{disk, parts};
@@ -29,7 +29,7 @@ use crate::outcome::Outcome;
 use crate::reply::follow::{self, follow};
 use crate::reply::{from_disk, from_parts, local};
 use crate::request::Request;
-use crate::rules::access::{self, Access};
+use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
 use crate::rules::{reply, upgrades};
@@ -70,11 +70,10 @@ pub(crate) enum Admission {
 /// The steps that never wait: access rules, key, memory.
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     match access::check(request) {
-        Access::Allowed => {}
-        Access::Denied(refusal) => return Admission::Deny(refusal),
-        Access::Undecided => return Admission::Undecided,
+        Poll::Ready(Ok(())) => admit_permitted(core, request),
+        Poll::Ready(Err(refusal)) => Admission::Deny(refusal),
+        Poll::Pending => Admission::Undecided,
     }
-    admit_permitted(core, request)
 }
 
 /// The steps of [`admit`] after the access rules have allowed the request.
@@ -151,8 +150,11 @@ pub(crate) async fn proceed(
 /// # Errors
 /// The end of a request that may not go on, or whose client has gone.
 async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Outcome> {
-    let asking = access::may_miss(transaction.core, transaction.request);
-    match transaction.while_it_stays(pin!(asking)).await {
+    if transaction.request.snapshot().miss_access.is_none() {
+        return Ok(());
+    }
+    let asking = Box::pin(access::may_miss(transaction.core, transaction.request));
+    match transaction.while_it_stays(asking).await {
         Some(Ok(())) => Ok(()),
         Some(Err(refusal)) => Err(local::refused(transaction, refusal, None).await),
         None => Err(transaction.client_gone(Outcome::local(gone, 0))),
@@ -205,11 +207,11 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
         if found.refuse {
             return local::error(transaction, ErrorPage::OnlyIfCached, "").await;
         }
-        if !found.knows_enough() {
-            match from_disk(transaction, &mut found).await {
-                Step::Done(outcome) => return outcome,
-                Step::LookAgain => continue,
-                Step::GoOn => {}
+        if !found.knows_enough() && core.shared.cache.has_dirs() {
+            match Box::pin(from_disk(transaction, &mut found)).await {
+                Some(Served::Done(outcome)) => return outcome,
+                Some(Served::LookAgain) => continue,
+                None => {}
             }
         }
         if let Some(list) = found.parts.take()
@@ -227,7 +229,7 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {
-            let hit = HitObject::in_memory(Arc::clone(object), Tag::MemHit);
+            let hit = HitObject::new(Held::Memory(Arc::clone(object)), Tag::MemHit);
             deliver::in_background(core, request, found);
             return follow::object(transaction, hit).await;
         }
@@ -243,36 +245,22 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     pass(transaction, Tag::Miss, Forward::UriMiss, None).await
 }
 
-/// The result of one step.
-enum Step {
-    /// The request was answered.
-    Done(Outcome),
-    /// More is known now: repeat the look-up.
-    LookAgain,
-    /// The step has no answer: take the next step.
-    GoOn,
-}
-
-/// Looks in the cache directories.
-async fn from_disk(transaction: &mut Transaction<'_>, found: &mut Found) -> Step {
+/// Looks in the cache directories. `None`: they have no answer.
+async fn from_disk(transaction: &mut Transaction<'_>, found: &mut Found) -> Option<Served> {
     let looking = disk::look_up(transaction.core, transaction.request, found);
     let Some(stored) = transaction.while_it_stays(pin!(looking)).await else {
-        return Step::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
+        let outcome = transaction.client_gone(Outcome::local(Tag::Miss, 0));
+        return Some(Served::Done(outcome));
     };
-    match stored {
-        None => Step::GoOn,
-        Some(disk::Stored::Judged) => Step::LookAgain,
-        Some(disk::Stored::Object(object)) => Step::Done(follow::object(transaction, object).await),
-        Some(disk::Stored::Stream(hit)) => {
-            match Box::pin(from_disk::serve(transaction, *hit)).await {
-                Served::Done(outcome) => Step::Done(outcome),
-                Served::LookAgain => {
-                    found.swap_failed = true;
-                    Step::LookAgain
-                }
-            }
+    Some(match stored? {
+        disk::Stored::Judged => Served::LookAgain,
+        disk::Stored::Object(object) => Served::Done(follow::object(transaction, object).await),
+        disk::Stored::Stream(hit) => {
+            let served = Box::pin(from_disk::serve(transaction, *hit)).await;
+            found.swap_failed |= matches!(served, Served::LookAgain);
+            served
         }
-    }
+    })
 }
 
 /// Whether other requests may share the fetch for this one. They may not if its own conditions or
@@ -373,12 +361,5 @@ async fn pass(
     let report = Report::because(why);
     let job = Job { to_learn_about, ..Job::as_asked(request, &report) };
     deliver::start(core, job, writer);
-    match follow(transaction, reader, Some(&report), tag).await {
-        Served::Done(outcome) => outcome,
-        Served::LookAgain => {
-            let failure = Failure::new(ErrorPage::ReadError, "");
-            let outcome = Outcome::miss(tag, 0, Some(report.route()));
-            local::failed(transaction, failure, outcome).await
-        }
-    }
+    follow::alone(transaction, reader, &report, tag).await
 }

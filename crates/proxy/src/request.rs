@@ -31,6 +31,7 @@ pub(crate) struct ConnFacts {
 }
 
 /// One request. Its buffers are reused: see [`Request::reuse`].
+#[derive(Clone)]
 pub(crate) struct Request {
     /// The head as parsed.
     pub head: RequestHead,
@@ -163,33 +164,22 @@ impl Request {
         last: Option<u64>,
         validator: Option<&[u8]>,
     ) -> Self {
-        let mut head = self.head.clone();
+        let mut again = self.clone();
+        let fields = &mut again.head.fields;
         for name in [
             FieldName::Range,
             FieldName::IfRange,
             FieldName::IfNoneMatch,
             FieldName::IfModifiedSince,
         ] {
-            head.fields.remove(name);
+            fields.remove(name);
         }
         let last = last.map(|last| last.to_string()).unwrap_or_default();
-        head.fields.push(FieldName::Range, format!("bytes={first}-{last}").as_bytes());
+        fields.push(FieldName::Range, format!("bytes={first}-{last}").as_bytes());
         if let Some(validator) = validator {
-            head.fields.push(FieldName::IfRange, validator);
+            fields.push(FieldName::IfRange, validator);
         }
-        Self {
-            head,
-            url: self.url.clone(),
-            key: self.key,
-            cc: self.cc.clone(),
-            body: self.body,
-            received: self.received,
-            facts: Rc::clone(&self.facts),
-            snapshot: Arc::clone(&self.snapshot),
-            indirect_client: self.indirect_client,
-            addresses: self.addresses.clone(),
-            permitted: self.permitted.clone(),
-        }
+        again
     }
 
     /// The name in pages and logs: the URL, or the target as received if it does not form a URL.

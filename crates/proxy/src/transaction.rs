@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use humboldt_acl::RuleList;
 use humboldt_base::counters::Counter;
-use humboldt_exchange::ClientExchange;
+use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_logs::access::{AccessRecord, Hierarchy, Peer, ResultTag, Tag};
 
@@ -26,6 +26,8 @@ pub(crate) struct Transaction<'a> {
     pub client: &'a mut ClientExchange,
     /// The request.
     pub request: &'a Rc<Request>,
+    /// Sends the request's body, if it is still on its way when the answer comes.
+    pub pump: Option<Box<BodyPump>>,
     /// The line has been written, or another transaction is going to write it.
     is_over: bool,
 }
@@ -46,7 +48,7 @@ impl<'a> Transaction<'a> {
         client: &'a mut ClientExchange,
         request: &'a Rc<Request>,
     ) -> Self {
-        Self { core, client, request, is_over: false }
+        Self { core, client, request, pump: None, is_over: false }
     }
 
     /// Ends the transaction: counts and logs it.

@@ -17,7 +17,7 @@ use humboldt_proxy::core::Core;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_proxy::{AccessLog, serve_connection};
-use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
+use humboldt_store::{Cache, CacheSettings, NoEvents};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -39,17 +39,7 @@ fn shared(sink: &Arc<LineSink>) -> Arc<Shared> {
     let (config, diagnostics) =
         humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
     assert!(!diagnostics.has_errors());
-    let settings = CacheSettings {
-        cache_mem_bytes: 1 << 20,
-        memory_policy: Policy::Lru,
-        memory_object_bytes_max: 1 << 16,
-        disk_object_bytes_max: 1 << 20,
-        read_ahead_bytes: 1 << 14,
-        dir_select: DirSelect::LeastLoad,
-        memory_mode: MemoryMode::Auto,
-        in_transit: InTransit::Auto,
-    };
-    let cache = Cache::new(settings, 1, Vec::new(), Arc::new(NoEvents));
+    let cache = Cache::new(CacheSettings::SMALL, 1, Vec::new(), Arc::new(NoEvents));
     let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
     let format = AccessFormat::predefined("squid").expect("a format");
     let log = AccessLog {
@@ -160,6 +150,11 @@ fn a_hit_from_memory_allocates_nothing() {
         assert_eq!(counted, none, "{HITS} hits of {body} bytes");
         hits += WARM_UP_HITS + HITS - 1;
         assert_eq!(shared.times.results(Tag::MemHit).requests, hits);
+    }
+    for n in 2000..2010 {
+        let request = format!("GET http://192.0.2.1/{n} HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n");
+        let c = allocations(core, &mut client, request.as_bytes(), n, 1);
+        eprintln!("ALLOCS {c}");
     }
     // The count can see what is allocated: a miss of one more object.
     let request = b"GET http://192.0.2.1/10 HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n";

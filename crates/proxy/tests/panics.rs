@@ -15,7 +15,7 @@ use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_proxy::{AccessLog, InternalPages, Page, serve_connection};
-use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
+use humboldt_store::{Cache, CacheSettings, NoEvents};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, LocalSet};
@@ -34,17 +34,7 @@ fn shared(service: &LogService, access_log: &Path) -> Arc<Shared> {
     let (config, diagnostics) =
         humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
     assert!(!diagnostics.has_errors());
-    let settings = CacheSettings {
-        cache_mem_bytes: 1 << 20,
-        memory_policy: Policy::Lru,
-        memory_object_bytes_max: 1 << 16,
-        disk_object_bytes_max: 1 << 20,
-        read_ahead_bytes: 1 << 14,
-        dir_select: DirSelect::LeastLoad,
-        memory_mode: MemoryMode::Auto,
-        in_transit: InTransit::Auto,
-    };
-    let cache = Cache::new(settings, 1, Vec::new(), Arc::new(NoEvents));
+    let cache = Cache::new(CacheSettings::SMALL, 1, Vec::new(), Arc::new(NoEvents));
     let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
     let options = SinkOptions { cores: 1, ..SinkOptions::default() };
     let sink = service.open(Destination::File(access_log.to_owned()), options).expect("a log");

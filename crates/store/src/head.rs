@@ -34,6 +34,15 @@ impl StoredHead {
     /// Age and others that are made for each client). The version is always HTTP/1.1, because it is
     /// ours.
     pub fn from_response(head: &ResponseHead, skip: impl Fn(FieldName, &[u8]) -> bool) -> Self {
+        Self::with_via(head, None, skip)
+    }
+
+    /// The same with this element of Via behind the received ones.
+    pub fn with_via(
+        head: &ResponseHead,
+        via: Option<&[u8]>,
+        skip: impl Fn(FieldName, &[u8]) -> bool,
+    ) -> Self {
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(b"HTTP/1.1 ");
         let digits = |n: u16| b'0' + (n % 10) as u8;
@@ -46,7 +55,8 @@ impl StoredHead {
         bytes.extend_from_slice(head.reason());
         bytes.extend_from_slice(b"\r\n");
         let mut stored = Self::empty(head.status);
-        for (id, name, value) in head.fields.iter() {
+        let via = via.map(|via| (FieldName::Via, &b"Via"[..], via));
+        for (id, name, value) in head.fields.iter().chain(via) {
             if !skip(id, name) {
                 bytes.extend_from_slice(name);
                 bytes.extend_from_slice(b": ");

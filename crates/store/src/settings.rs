@@ -23,3 +23,18 @@ pub struct CacheSettings {
     /// `in_transit`.
     pub in_transit: InTransit,
 }
+
+impl CacheSettings {
+    /// A small cache, for tests.
+    // tidy: public, because tests use it
+    pub const SMALL: Self = Self {
+        cache_mem_bytes: 1 << 20,
+        memory_policy: Policy::Lru,
+        memory_mode: MemoryMode::Auto,
+        memory_object_bytes_max: 1 << 16,
+        disk_object_bytes_max: 1 << 20,
+        read_ahead_bytes: 1 << 14,
+        dir_select: DirSelect::LeastLoad,
+        in_transit: InTransit::Auto,
+    };
+}

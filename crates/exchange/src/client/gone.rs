@@ -68,6 +68,9 @@ enum Doubt {
 /// Waits until the client has gone (`None`), or may have.
 async fn in_doubt(stream: &TcpStream, half_closed: bool) -> Option<Doubt> {
     loop {
+        // This costs less than the next wait, which is rarely needed: a client that waits for its
+        // answer sends nothing.
+        poll_fn(|cx| stream.poll_read_ready(cx)).await.ok()?;
         let ready = stream.ready(Interest::READABLE | BROKEN).await.ok()?;
         if ready.is_error() || ready.is_write_closed() {
             return None;

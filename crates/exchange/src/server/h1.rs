@@ -148,26 +148,14 @@ impl H1Server {
     }
 
     async fn send(&self, mut bytes: &[u8]) -> Result<(), ServerError> {
-        while !bytes.is_empty() || self.stream.has_unsent() {
-            let written = match bytes.is_empty() {
-                true => Err(io::ErrorKind::WouldBlock.into()),
-                false => self.stream.try_write(bytes),
-            };
-            match written {
-                Ok(0) => return Err(ServerError::ClosedEarly),
-                Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| match self.stream.poll_write_ready(cx) {
-                        Poll::Ready(result) => Poll::Ready(result.map_err(ServerError::from)),
-                        Poll::Pending => self.poll_late(cx),
-                    })
-                    .await?;
-                }
-                Err(error) if is_gone(&error) => return Err(ServerError::ClosedEarly),
-                Err(error) => return Err(error.into()),
+        poll_fn(|cx| match self.stream.poll_write_all(cx, &mut bytes) {
+            Poll::Ready(Err(error)) if is_gone(&error) => {
+                Poll::Ready(Err(ServerError::ClosedEarly))
             }
-        }
-        Ok(())
+            Poll::Ready(result) => Poll::Ready(result.map_err(ServerError::from)),
+            Poll::Pending => self.poll_late(cx),
+        })
+        .await
     }
 
     fn poll_late<T>(&self, cx: &mut Context<'_>) -> Poll<Result<T, ServerError>> {
@@ -472,31 +460,15 @@ impl H1Upload {
     }
 
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.has_unsent() {
-            let rest = self.out.get(self.sent..).unwrap_or_default();
-            if rest.is_empty() {
-                ready!(self.stream.poll_write_ready(cx))?;
-                continue;
-            }
-            match self.stream.try_write(rest) {
-                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Ok(n) => {
-                    self.sent += n;
-                    self.io.count(Counter::ServerOutBytes, n as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.stream.poll_write_ready(cx))?
-                }
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        let mut rest = self.out.get(self.sent..).unwrap_or_default();
+        let sending = self.stream.poll_write_all(cx, &mut rest);
+        let written = self.out.len() - self.sent - rest.len();
+        self.sent += written;
+        self.io.count(Counter::ServerOutBytes, written as u64);
+        ready!(sending)?;
         self.out.clear();
         self.sent = 0;
         Poll::Ready(Ok(()))
-    }
-
-    fn has_unsent(&self) -> bool {
-        self.sent < self.out.len() || self.stream.has_unsent()
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -514,5 +486,6 @@ fn is_gone(error: &io::Error) -> bool {
         io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::WriteZero
     )
 }

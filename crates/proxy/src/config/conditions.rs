@@ -25,3 +25,28 @@ pub(crate) fn compile_condition(
 ) -> Result<RuleList, Vec<AclError>> {
     RuleList::compile(acls, &[AccessRule { allow: true, terms: terms.to_vec() }], false)
 }
+
+/// The value that `take` finds in each rule, with the compiled condition of the rule.
+pub(crate) fn with_conditions<R, T>(
+    acls: &AclSet,
+    rules: &[R],
+    take: impl Fn(&R) -> (T, &[AclTerm]),
+) -> Result<Vec<(T, RuleList)>, Vec<AclError>> {
+    let compile = |rule| {
+        let (value, terms) = take(rule);
+        Ok((value, compile_condition(acls, terms)?))
+    };
+    rules.iter().map(compile).collect()
+}
+
+/// A list of rules, if there are any. `default` decides if none of them matches.
+pub(crate) fn compile_optional(
+    acls: &AclSet,
+    rules: &[AccessRule],
+    default: bool,
+) -> Result<Option<RuleList>, Vec<AclError>> {
+    match rules {
+        [] => Ok(None),
+        rules => RuleList::compile(acls, rules, default).map(Some),
+    }
+}

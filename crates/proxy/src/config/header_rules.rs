@@ -5,19 +5,22 @@ use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{Config, HeaderAdd, HeaderReplace, HeaderRule};
 use humboldt_logs::access::{AccessFormat, LogFormat};
 
-use super::conditions::compile_condition;
+use super::conditions::{compile_condition, with_conditions};
 
 /// The compiled rules. Each list tells whether the terms of its line match, not whether the line
 /// allows.
 pub struct HeaderRules {
-    pub(crate) request: Vec<(HeaderRule, RuleList)>,
-    pub(crate) request_replace: Vec<HeaderReplace>,
-    pub(crate) request_add: Vec<Addition>,
-    pub(crate) reply: Vec<(HeaderRule, RuleList)>,
-    pub(crate) reply_replace: Vec<HeaderReplace>,
-    pub(crate) reply_add: Vec<Addition>,
+    pub(crate) request: MessageRules,
+    pub(crate) reply: MessageRules,
     /// An ACL needs the answer, so its head is parsed for the rules.
     pub(crate) asks_answer: bool,
+}
+
+/// The rules about requests, or those about answers.
+pub(crate) struct MessageRules {
+    pub(crate) access: Vec<(HeaderRule, RuleList)>,
+    pub(crate) replace: Vec<HeaderReplace>,
+    pub(crate) add: Vec<Addition>,
 }
 
 /// A field that is added.
@@ -35,41 +38,35 @@ pub(crate) enum Value {
 
 impl HeaderRules {
     pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
-        let access = |rules: &[HeaderRule]| {
-            rules
-                .iter()
-                .map(|rule| Ok((rule.clone(), compile_condition(acls, &rule.rule.terms)?)))
-                .collect::<Result<Vec<_>, Vec<AclError>>>()
-        };
-        let add = |rules: &[HeaderAdd]| {
-            let compiled = rules.iter().map(|rule| Addition::compile(acls, rule));
-            compiled.filter_map(Result::transpose).collect::<Result<Vec<_>, Vec<AclError>>>()
+        let Config { request_header_access, request_header_replace, request_header_add, .. } =
+            config;
+        let Config { reply_header_access, reply_header_replace, reply_header_add, .. } = config;
+        let compile = |access: &[HeaderRule], replace: &[HeaderReplace], add: &[HeaderAdd]| {
+            let add = add.iter().map(|rule| Addition::compile(acls, rule));
+            Ok::<_, Vec<AclError>>(MessageRules {
+                access: with_conditions(acls, access, |rule| (rule.clone(), &rule.rule.terms))?,
+                replace: replace.to_vec(),
+                add: add.filter_map(Result::transpose).collect::<Result<_, _>>()?,
+            })
         };
         Ok(Self {
-            request: access(&config.request_header_access)?,
-            request_replace: config.request_header_replace.clone(),
-            request_add: add(&config.request_header_add)?,
-            reply: access(&config.reply_header_access)?,
-            reply_replace: config.reply_header_replace.clone(),
-            reply_add: add(&config.reply_header_add)?,
+            request: compile(request_header_access, request_header_replace, request_header_add)?,
+            reply: compile(reply_header_access, reply_header_replace, reply_header_add)?,
             asks_answer: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
         })
     }
+}
 
-    /// The lists about requests.
-    pub(crate) fn lists_of_requests(&self) -> impl Iterator<Item = &RuleList> {
-        self.request
-            .iter()
-            .map(|(_, list)| list)
-            .chain(self.request_add.iter().map(|add| &add.condition))
+impl MessageRules {
+    /// All lists.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &RuleList> {
+        let added = self.add.iter().map(|add| &add.condition);
+        self.access.iter().map(|(_, list)| list).chain(added)
     }
 
-    /// The lists about answers.
-    pub(crate) fn lists_of_replies(&self) -> impl Iterator<Item = &RuleList> {
-        self.reply
-            .iter()
-            .map(|(_, list)| list)
-            .chain(self.reply_add.iter().map(|add| &add.condition))
+    /// Whether no rule can change a message: a replacement needs a rule that denies the field.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.access.is_empty() && self.add.is_empty()
     }
 }
 

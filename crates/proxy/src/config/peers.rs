@@ -1,17 +1,19 @@
 //! The parents that requests may be sent to.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerSelection};
 use humboldt_logs::access::Hierarchy;
 
+use super::conditions::compile_optional;
 use super::hashing::Hashing;
 
 /// All `cache_peer`s.
 pub struct Peers {
-    peers: Vec<Peer>,
+    peers: Vec<Arc<Peer>>,
     /// Groups of `sourcehash` and `carp` parents.
     by_client: Hashing,
     by_url: Hashing,
@@ -22,6 +24,9 @@ pub struct Peers {
 pub struct Peer {
     /// As configured.
     pub conf: CachePeer,
+    /// The name in the pool of connections: a peer is a separate server, even if an origin has the
+    /// same address.
+    pub(crate) pool_name: String,
     /// Authorization value made from `login=user:password`.
     pub login: Option<String>,
     /// `cache_peer_access`, when there is any.
@@ -45,13 +50,11 @@ impl Peers {
                 .filter(|a| a.peer == conf.name)
                 .map(|a| a.rule.clone())
                 .collect();
-            let access = match rules.as_slice() {
-                [] => None,
-                rules => Some(RuleList::compile(acls, rules, true)?),
-            };
+            let access = compile_optional(acls, &rules, true)?;
             let domains =
                 config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
-            peers.push(Peer {
+            peers.push(Arc::new(Peer {
+                pool_name: format!("peer:{}", conf.name),
                 login: conf.login.as_deref().map(basic_credentials),
                 conf: conf.clone(),
                 access,
@@ -59,7 +62,7 @@ impl Peers {
                 failures: AtomicU32::new(0),
                 dead_for_s: config.dead_peer_timeout.as_secs(),
                 dead_until_s: AtomicU64::new(0),
-            });
+            }));
         }
         let group = |selection: PeerSelection| {
             let members =
@@ -73,7 +76,7 @@ impl Peers {
     }
 
     /// The peer with this index.
-    pub(crate) fn get(&self, index: usize) -> Option<&Peer> {
+    pub(crate) fn get(&self, index: usize) -> Option<&Arc<Peer>> {
         self.peers.get(index)
     }
 
@@ -84,7 +87,7 @@ impl Peers {
 
     /// All peers.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter()
+        self.peers.iter().map(|peer| &**peer)
     }
 
     /// The parents that `takes` accepts and that are not dead at `now_s`, best first: by the

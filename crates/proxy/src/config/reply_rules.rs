@@ -3,7 +3,7 @@
 use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::Config;
 
-use super::conditions::compile_condition;
+use super::conditions::{compile_optional, with_conditions};
 
 /// No limit for a body.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
@@ -23,15 +23,11 @@ impl ReplyRules {
 
     /// Compiles the rules; `None` when there are none.
     pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Option<Self>, Vec<AclError>> {
-        let access = match config.http_reply_access.as_slice() {
-            [] => None,
-            rules => Some(RuleList::compile(acls, rules, true)?),
-        };
-        let mut sizes = Vec::new();
-        for rule in &config.reply_body_max_size {
-            let limit = rule.limit_bytes.filter(|&bytes| bytes > 0).unwrap_or(UNLIMITED);
-            sizes.push((limit, compile_condition(acls, &rule.terms)?));
-        }
+        let access = compile_optional(acls, &config.http_reply_access, true)?;
+        let sizes = with_conditions(acls, &config.reply_body_max_size, |rule| {
+            let limit = rule.limit_bytes.filter(|&bytes| bytes > 0);
+            (limit.unwrap_or(UNLIMITED), &rule.terms)
+        })?;
         let exist = access.is_some() || !sizes.is_empty();
         Ok(exist.then_some(Self { access, sizes }))
     }

@@ -4,16 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{
-    AclDef, AclKind, Config, Need, OutgoingAddress, RelaxedParser, SizeRule, UpgradeRule,
-};
+use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::HeadLimits;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
-use super::conditions::{AsksAddresses, compile_condition};
+use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
 use super::header_rules::HeaderRules;
 use super::names::Names;
@@ -79,8 +77,8 @@ pub struct Snapshot {
     /// Rules about header fields.
     pub header_rules: HeaderRules,
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
-    /// Each: protocol, whether the rule allows, and its condition.
-    pub(crate) upgrades: Vec<(String, bool, RuleList)>,
+    /// Each: the protocol and whether the rule allows it, and its condition.
+    pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
     pub asks_addresses: AsksAddresses,
     /// The compiled ACLs, for lists that other parts of the program compile.
@@ -98,10 +96,7 @@ impl Snapshot {
     }
 
     fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
-        let optional = |rules: &[humboldt_conf::AccessRule]| match rules {
-            [] => Ok(None),
-            rules => RuleList::compile(&acls, rules, true).map(Some),
-        };
+        let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
         let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
@@ -110,12 +105,11 @@ impl Snapshot {
             },
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
-            follow_forwarded_for: match config.follow_x_forwarded_for.as_slice() {
-                [] => None,
-                rules => Some(RuleList::compile(&acls, rules, false)?),
-            },
+            follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
-            range_offset_limits: range_offset_limits(&acls, &config)?,
+            range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
+                (rule.limit_bytes, &rule.terms)
+            })?,
             denials: Denials::compile(&config),
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
@@ -131,8 +125,12 @@ impl Snapshot {
             refresh_default: RefreshRule::default(),
             peers: Peers::compile(&acls, &config)?,
             header_rules: HeaderRules::compile(&acls, &config)?,
-            outgoing: outgoing(&acls, &config)?,
-            upgrades: upgrades(&acls, &config)?,
+            outgoing: with_conditions(&acls, &config.tcp_outgoing_address, |rule| {
+                (rule.addr, &rule.terms)
+            })?,
+            upgrades: with_conditions(&acls, &config.http_upgrade_request_protocols, |line| {
+                ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
+            })?,
             asks_addresses: AsksAddresses::default(),
             acls,
             config,
@@ -150,13 +148,13 @@ impl Snapshot {
             permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
             answers: any(&[&self.cache])
                 || self.reply_rules.iter().flat_map(ReplyRules::lists).any(asks)
-                || self.header_rules.lists_of_replies().any(asks)
+                || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
                 || self.outgoing.iter().any(|(_, list)| asks(list))
-                || self.header_rules.lists_of_requests().any(asks)
-                || self.upgrades.iter().any(|(.., list)| asks(list)),
+                || self.header_rules.request.lists().any(asks)
+                || self.upgrades.iter().any(|(_, list)| asks(list)),
         }
     }
 
@@ -217,30 +215,6 @@ impl Snapshot {
 fn names_purge(acl: &AclDef) -> bool {
     acl.kind == AclKind::Method
         && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
-}
-
-fn range_offset_limits(
-    acls: &AclSet,
-    config: &Config,
-) -> Result<Vec<(Option<u64>, RuleList)>, Vec<AclError>> {
-    let compile = |rule: &SizeRule| Ok((rule.limit_bytes, compile_condition(acls, &rule.terms)?));
-    config.range_offset_limit.iter().map(compile).collect()
-}
-
-fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {
-    let compile = |rule: &OutgoingAddress| Ok((rule.addr, compile_condition(acls, &rule.terms)?));
-    config.tcp_outgoing_address.iter().map(compile).collect()
-}
-
-fn upgrades(
-    acls: &AclSet,
-    config: &Config,
-) -> Result<Vec<(String, bool, RuleList)>, Vec<AclError>> {
-    let compile = |line: &UpgradeRule| {
-        let condition = compile_condition(acls, &line.rule.terms)?;
-        Ok((line.protocol.clone(), line.rule.allow, condition))
-    };
-    config.http_upgrade_request_protocols.iter().map(compile).collect()
 }
 
 /// `address` or `address:port`; port 53 by default.

@@ -146,22 +146,22 @@ impl Answer {
 
     /// Gives the connection back, if it can be used again. Call it when the whole body of
     /// [`ServerExchange::whole_body`] has been used.
-    pub(crate) fn keep_after_whole_body(mut self: Box<Self>, core: &Core) {
+    pub(crate) fn keep_after_whole_body(mut self: Box<Self>, core: &Core, request: &Request) {
         if self.server.skip_whole_body().is_ok() {
-            self.keep(core);
+            self.keep(core, request);
         }
     }
 
     /// Gives the connection back, if it can be used again.
-    pub(crate) fn keep(self: Box<Self>, core: &Core) {
+    pub(crate) fn keep(self: Box<Self>, core: &Core, request: &Request) {
         if let Some(idle) = self.server.into_idle() {
-            core.pool.checkin(&self.to.server(), idle);
+            core.pool.checkin(&self.to.server(request), idle);
         }
     }
 
     /// Whether the answer must not be stored: it came from a peer with `proxy-only`, or its head
     /// had to be repaired. One client may cope with a repaired answer, but it is not for all.
     pub(crate) fn is_not_to_be_stored(&self) -> bool {
-        self.to.proxy_only || self.was_repaired()
+        self.to.peer.as_ref().is_some_and(|peer| peer.conf.proxy_only) || self.was_repaired()
     }
 }

@@ -1,61 +1,39 @@
-//! The destination of a connection to a server, and the form of requests to it.
+//! The destination of a connection to a server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
-use humboldt_conf::CachePeer;
 use humboldt_net::pool::{Local, ServerRef};
 
 use crate::config::peers::Peer;
 use crate::request::Request;
 use crate::rules::access;
 
-/// The destination of a connection, and the form of requests to it.
+/// The destination of a connection for a request.
 pub(crate) struct Destination {
-    host: Box<str>,
-    pub port: u16,
+    /// The parent; `None`: the host that the URL names.
+    pub peer: Option<Arc<Peer>>,
     /// Our own address on the connection.
     pub local: Local,
-    /// It is a proxy: targets have absolute form.
-    pub is_proxy: bool,
-    /// `forceddomain=`.
-    pub forced_host: Option<Box<str>>,
-    /// `login=`.
-    pub login: Option<Box<str>>,
-    /// `proxy-only`: answers of this peer are not stored.
-    pub proxy_only: bool,
 }
 
 impl Destination {
-    /// The key under which the pool keeps the connection.
-    pub(crate) fn server(&self) -> ServerRef<'_> {
-        ServerRef { host: &self.host, port: self.port, local: self.local }
+    pub(crate) fn new(request: &Request, peer: Option<&Arc<Peer>>) -> Self {
+        Self { peer: peer.cloned(), local: local(request) }
     }
 
-    pub(crate) fn direct(request: &Request) -> Self {
-        let host = String::from_utf8_lossy(request.url.host()).into();
-        Self {
-            host,
-            port: request.url.port(),
-            local: local(request),
-            is_proxy: false,
-            forced_host: None,
-            login: None,
-            proxy_only: false,
-        }
+    /// The server, as the pool knows it.
+    pub(crate) fn server<'a>(&'a self, request: &'a Request) -> ServerRef<'a> {
+        let (host, port) = match &self.peer {
+            Some(peer) => (peer.pool_name.as_bytes(), peer.conf.http_port),
+            None => (request.url.host(), request.url.port()),
+        };
+        ServerRef { host, port, local: self.local }
     }
 
-    pub(crate) fn peer(peer: &Peer, request: &Request) -> Self {
-        let conf: &CachePeer = &peer.conf;
-        Self {
-            // A peer is a separate server, even if an origin has the same address.
-            host: format!("peer:{}", conf.name).into(),
-            port: conf.http_port,
-            local: local(request),
-            is_proxy: !conf.originserver,
-            forced_host: conf.forceddomain.as_deref().map(Into::into),
-            login: peer.login.as_deref().map(Into::into),
-            proxy_only: conf.proxy_only,
-        }
+    /// `login=` of the parent.
+    pub(crate) fn login(&self) -> Option<&str> {
+        self.peer.as_ref()?.login.as_deref()
     }
 }
 

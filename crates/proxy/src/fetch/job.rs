@@ -5,12 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_exchange::ServerError;
-use humboldt_freshness::Times;
 use humboldt_http::Fields;
-use humboldt_logs::access::{Hierarchy, Tag};
+use humboldt_logs::access::Tag;
 use humboldt_net::connect::ConnectError;
 use humboldt_store::disk::DiskHit;
-use humboldt_store::{AbortReason, Object, StoredHead};
+use humboldt_store::{AbortReason, About, Object};
 
 use crate::config::cache_status::Forward;
 use crate::errors::ErrorPage;
@@ -65,36 +64,20 @@ impl Stale {
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error }
     }
+}
 
-    /// Length of its body, if known.
-    pub(crate) fn body_bytes(&self) -> Option<u64> {
-        match &self.body {
-            StaleBody::Memory(object) => Some(object.body_bytes()),
-            StaleBody::Disk(hit) => hit.body_bytes(),
-        }
-    }
-
-    /// Its URL.
-    pub(crate) fn url(&self) -> &[u8] {
-        match &self.body {
-            StaleBody::Memory(object) => &object.url,
-            StaleBody::Disk(hit) => &hit.url,
-        }
-    }
-
-    /// Its times.
-    pub(crate) fn times(&self) -> &Times {
-        match &self.body {
-            StaleBody::Memory(object) => &object.times,
-            StaleBody::Disk(hit) => &hit.times,
-        }
-    }
-
-    /// Its head.
-    pub(crate) fn head(&self) -> &Arc<StoredHead> {
-        match &self.body {
-            StaleBody::Memory(object) => &object.head,
-            StaleBody::Disk(hit) => &hit.head,
+impl StaleBody {
+    /// The facts about the answer, which is complete.
+    pub(crate) fn about(&self) -> About<'_> {
+        match self {
+            Self::Memory(object) => object.about(),
+            Self::Disk(hit) => About {
+                key: hit.key,
+                url: &hit.url,
+                head: &hit.head,
+                times: &hit.times,
+                body_bytes: hit.body_bytes().unwrap_or(0),
+            },
         }
     }
 }
@@ -111,13 +94,19 @@ impl std::fmt::Debug for StaleBody {
 /// The report about a fetch, for the request that began it.
 #[derive(Default)]
 pub(crate) struct Report {
-    failure: RefCell<Option<Failure>>,
-    validating: Cell<bool>,
-    route: RefCell<Option<RouteTaken>>,
-    status: Cell<Option<u16>>,
-    object_tag: RefCell<Option<Tag>>,
-    forward: Cell<Forward>,
-    own_fields: RefCell<Fields>,
+    /// Why the fetch failed.
+    pub failure: RefCell<Option<Failure>>,
+    /// Whether the fetch was to validate a stored answer.
+    pub is_validation: Cell<bool>,
+    /// The way taken, for the log.
+    pub route: RefCell<RouteTaken>,
+    /// Result code if the flow gave a stored object; `None`: the server has confirmed it.
+    pub object_tag: Cell<Option<Tag>>,
+    /// Why the request was sent on.
+    pub forward: Forward,
+    /// Fields of the answer that are for this request alone. They are neither stored nor sent to
+    /// clients that joined.
+    pub own_fields: RefCell<Fields>,
 }
 
 /// Why there is no answer.
@@ -137,76 +126,28 @@ impl Report {
 
     /// A report of a fetch for this reason.
     pub(crate) fn because(forward: Forward) -> Rc<Self> {
-        Rc::new(Self { forward: Cell::new(forward), ..Self::default() })
-    }
-
-    /// Why the request was sent on.
-    pub(crate) fn forward(&self) -> Forward {
-        self.forward.get()
-    }
-
-    /// Fields of the answer that are for this request alone. They are neither stored nor sent to
-    /// clients that joined.
-    pub(crate) fn take_own_fields(&self) -> Fields {
-        self.own_fields.take()
-    }
-
-    pub(crate) fn set_own_fields(&self, fields: Fields) {
-        self.own_fields.replace(fields);
+        Rc::new(Self { forward, ..Self::default() })
     }
 
     /// Why the fetch failed.
     pub(crate) fn failure(&self, reason: AbortReason) -> Failure {
         let unknown = || Failure::new(ErrorPage::ReadError, reason.to_string());
-        self.failure.borrow_mut().take().unwrap_or_else(unknown)
+        self.failure.take().unwrap_or_else(unknown)
     }
 
     /// Result code of the failure; `tag` is the code for a fetch without a stored answer.
     pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
-        if self.validating.get() { Tag::RefreshFailErr } else { tag }
+        if self.is_validation.get() { Tag::RefreshFailErr } else { tag }
     }
 
-    /// Notes whether the fetch was to validate a stored answer.
-    pub(crate) fn set_validating(&self, validating: bool) {
-        self.validating.set(validating);
-    }
-
-    /// The way taken, for the log.
+    /// The way taken so far.
     pub(crate) fn route(&self) -> RouteTaken {
-        let none = RouteTaken {
-            hierarchy: Hierarchy::None,
-            peer: None,
-            name: Box::default(),
-            status: None,
-        };
-        RouteTaken { status: self.status.get(), ..self.route.borrow().clone().unwrap_or(none) }
-    }
-
-    /// Result code if the flow gave a stored object.
-    pub(crate) fn object_tag(&self) -> Tag {
-        self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
-    }
-
-    pub(crate) fn set_route(
-        &self,
-        hierarchy: Hierarchy,
-        peer: Option<std::net::SocketAddr>,
-        name: &str,
-    ) {
-        self.route.replace(Some(RouteTaken { hierarchy, peer, name: name.into(), status: None }));
+        self.route.borrow().clone()
     }
 
     /// Notes the status of the server's final answer.
     pub(crate) fn set_status(&self, status: u16) {
-        self.status.set(Some(status));
-    }
-
-    pub(crate) fn set_object_tag(&self, tag: Tag) {
-        self.object_tag.replace(Some(tag));
-    }
-
-    pub(crate) fn fail(&self, failure: Failure) {
-        self.failure.replace(Some(failure));
+        self.route.borrow_mut().status = Some(status);
     }
 }
 
@@ -278,11 +219,12 @@ impl Job {
 
     /// The manner in which it is sent to `to`.
     pub(crate) fn manner<'a>(&'a self, to: &'a Destination) -> Manner<'a> {
+        let peer = to.peer.as_ref().map(|peer| &peer.conf);
         Manner {
-            to_proxy: to.is_proxy,
-            forced_host: to.forced_host.as_deref(),
-            login: to.login.as_deref(),
-            validate: self.stale.as_ref().map(|stale| &**stale.head()),
+            to_proxy: peer.is_some_and(|peer| !peer.originserver),
+            forced_host: peer.and_then(|peer| peer.forceddomain.as_deref()),
+            login: to.login(),
+            validate: self.stale.as_ref().map(|stale| stale.body.about().head),
             whole: !self.as_asked,
             upgrade: None,
         }

@@ -5,16 +5,16 @@
 //! judged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{CachePeer, HttpPort, PortMode};
+use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::ServerExchange;
 use humboldt_logs::access::Hierarchy;
 use humboldt_net::connect::{ConnectOptions, Connected};
 use humboldt_net::dns::Asker;
-use humboldt_runtime::deadline::DeadlineSlot;
 use tokio::time::Instant;
 
 use crate::config::peers::Peer;
@@ -40,8 +40,6 @@ pub(crate) struct Reached {
     pub server: ServerExchange,
     /// Where it leads.
     pub to: Destination,
-    /// Whether it leads to a parent.
-    pub is_peer: bool,
 }
 
 /// The ways of one request, and how many of them have been tried.
@@ -54,7 +52,6 @@ pub(crate) struct Route<'a> {
     /// Connections that may still be tried (`forward_max_tries`).
     tries_left: u32,
     /// The time left for that (`forward_timeout`), without the waits for answers.
-    deadline: DeadlineSlot,
     time_left: Duration,
     /// Whether pooled connections may be used.
     reuses: bool,
@@ -73,7 +70,6 @@ impl<'a> Route<'a> {
             report,
             ways: ways(core, request).await.into_iter().peekable(),
             tries_left: config.forward_max_tries.max(1),
-            deadline: core.io.deadlines.slot(),
             time_left: config.forward_timeout,
             reuses: false,
             may_reuse: false,
@@ -98,16 +94,7 @@ impl<'a> Route<'a> {
                 break;
             }
             self.tries_left -= 1;
-            let began = Instant::now();
-            self.deadline.arm(self.time_left);
-            let connecting = reach(self.core, self.request, way, self.may_reuse);
-            let reached = self.deadline.guard(connecting).await;
-            self.time_left = self.time_left.saturating_sub(began.elapsed());
-            let reached = match reached {
-                Ok(reached) => reached,
-                Err(_elapsed) => return Err(self.last.take().unwrap_or_else(too_late)),
-            };
-            match reached {
+            match self.reach(way).await {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
                     if reached.server.was_reused() {
@@ -117,6 +104,10 @@ impl<'a> Route<'a> {
                         self.give_up_way();
                     }
                     return Ok(reached);
+                }
+                Err(Failure { page: ErrorPage::ForwardTimeout, detail }) => {
+                    let late = Failure { page: ErrorPage::ForwardTimeout, detail };
+                    return Err(self.last.take().unwrap_or(late));
                 }
                 Err(failure) => {
                     // A peer failed only if a connection to it was tried.
@@ -133,6 +124,50 @@ impl<'a> Route<'a> {
         Err(self.last.take().unwrap_or_else(none))
     }
 
+    /// Connects by one way, with a pooled connection if it may be one.
+    async fn reach(&mut self, way: Way) -> Result<Reached, Failure> {
+        let (core, request) = (self.core, self.request);
+        let peer = match way {
+            Way::Direct if request.url.scheme() != b"http" && !request.url.scheme().is_empty() => {
+                return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
+            }
+            Way::Direct => None,
+            Way::Peer(index, _) => {
+                let peer = request.snapshot().peers.get(index);
+                Some(peer.ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?)
+            }
+        };
+        let to = Destination::new(request, peer);
+        // A pooled connection may lead to an address that the name no longer has, or that the rules
+        // do not permit for this request.
+        let may_use = |connected: &Connected| {
+            peer.is_some() || access::may_reuse(request, connected.peer.ip())
+        };
+        if self.may_reuse
+            && let Some(connected) = core.pool.checkout(&to.server(request), may_use)
+        {
+            core.count(Counter::ServerReuses, 1);
+            let read_timeout = request.snapshot().config.read_timeout;
+            let server = ServerExchange::new(&core.io, connected, true, read_timeout);
+            return Ok(Reached { server, to });
+        }
+        // Boxed, since most requests find a pooled connection.
+        let server = Box::pin(self.connect(&to)).await?;
+        core.count(Counter::ServerConnections, 1);
+        Ok(Reached { server, to })
+    }
+
+    /// Makes a connection in the time that is left.
+    async fn connect(&mut self, to: &Destination) -> Result<ServerExchange, Failure> {
+        let (began, deadline) = (Instant::now(), self.core.io.deadlines.slot());
+        deadline.arm(self.time_left);
+        let connected = deadline.guard(pin!(connect(self.core, self.request, to))).await;
+        self.time_left = self.time_left.saturating_sub(began.elapsed());
+        connected.unwrap_or_else(|_elapsed| {
+            Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout"))
+        })
+    }
+
     fn give_up_way(&mut self) {
         self.ways.next();
         self.may_reuse = self.reuses;
@@ -143,21 +178,22 @@ impl<'a> Route<'a> {
         self.last = Some(failure);
     }
 
+    /// Notes the way for the log, which names a server only while its address is not known.
     fn note(&self, way: Way, peer: Option<SocketAddr>) {
-        let host = String::from_utf8_lossy(self.request.url.host());
-        match way {
-            Way::Direct => self.report.set_route(Hierarchy::Direct, peer, &host),
-            Way::Peer(index, hierarchy) => {
-                let peers = &self.request.snapshot().peers;
-                let name = peers.get(index).map_or("", |peer| &peer.conf.name);
-                self.report.set_route(hierarchy, peer, name);
+        let (request, mut taken) = (self.request, self.report.route.borrow_mut());
+        taken.peer = peer;
+        taken.hierarchy = match way {
+            Way::Direct => Hierarchy::Direct,
+            Way::Peer(_, hierarchy) => hierarchy,
+        };
+        taken.name = match way {
+            _ if peer.is_some() => Box::default(),
+            Way::Direct => String::from_utf8_lossy(request.url.host()).into(),
+            Way::Peer(index, _) => {
+                request.snapshot().peers.get(index).map_or("", |peer| &peer.conf.name).into()
             }
-        }
+        };
     }
-}
-
-fn too_late() -> Failure {
-    Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout")
 }
 
 /// The ways to an answer, best first; empty if the configuration allows none.
@@ -196,47 +232,23 @@ fn parents(request: &Request) -> Vec<Way> {
     parents.into_iter().map(|(index, hierarchy)| Way::Peer(index, hierarchy)).collect()
 }
 
-/// Connects by one way, with a pooled connection if `may_reuse` allows it.
-async fn reach(
+/// Connects to a server, and notes whether a parent could be reached.
+async fn connect(
     core: &Core,
     request: &Request,
-    way: Way,
-    may_reuse: bool,
-) -> Result<Reached, Failure> {
-    let config = &request.snapshot().config;
-    let (to, peer) = match way {
-        Way::Direct => {
-            if request.url.scheme() != b"http" && !request.url.scheme().is_empty() {
-                return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
-            }
-            (Destination::direct(request), None)
-        }
-        Way::Peer(index, _) => {
-            let peer = request.snapshot().peers.get(index);
-            let peer = peer.ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
-            (Destination::peer(peer, request), Some(peer))
-        }
-    };
-    let is_peer = peer.is_some();
-    // A pooled connection may lead to an address that the name no longer has, or that the rules do
-    // not permit for this request.
-    let may_use =
-        |connected: &Connected| is_peer || access::may_reuse(request, connected.peer.ip());
-    if may_reuse && let Some(connected) = core.pool.checkout(&to.server(), may_use) {
-        core.count(Counter::ServerReuses, 1);
-        let server = ServerExchange::new(&core.io, connected, true, config.read_timeout);
-        return Ok(Reached { server, to, is_peer });
-    }
+    to: &Destination,
+) -> Result<ServerExchange, Failure> {
+    let (config, peer) = (&request.snapshot().config, to.peer.as_deref());
     let addresses = match peer {
         Some(peer) => core.look_up(&peer.conf.host, Asker::Proxy).await,
         None => access::reachable(core, request).await,
     };
     let timeout = match peer {
-        Some(Peer { conf, .. }) => own_timeout(conf).unwrap_or(config.peer_connect_timeout),
+        Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
     let result = match addresses {
-        Ok(addresses) => connect_to(core, request, &addresses, &to, timeout).await,
+        Ok(addresses) => connect_to(core, request, &addresses, to, timeout).await,
         Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
     };
     if let Some(peer) = peer {
@@ -245,14 +257,7 @@ async fn reach(
             Err(_) => peer.note_failure(request.received.secs()),
         }
     }
-    let server = result?;
-    core.count(Counter::ServerConnections, 1);
-    Ok(Reached { server, to, is_peer })
-}
-
-/// `connect-timeout=` of a parent.
-fn own_timeout(peer: &CachePeer) -> Option<Duration> {
-    peer.connect_timeout
+    result
 }
 
 /// Connects to one of the addresses.
@@ -263,8 +268,9 @@ async fn connect_to(
     to: &Destination,
     timeout: Duration,
 ) -> Result<ServerExchange, Failure> {
+    let port = to.server(request).port;
     let others: Vec<IpAddr> =
-        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, to.port)).collect();
+        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, port)).collect();
     if others.is_empty() && !addresses.is_empty() {
         return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
     }
@@ -275,7 +281,7 @@ async fn connect_to(
         local_v4: to.local.v4,
         local_v6: to.local.v6,
     };
-    let connecting = core.connect(&others, to.port, &options, config.read_timeout);
+    let connecting = core.connect(&others, port, &options, config.read_timeout);
     connecting.await.map_err(|error| Failure::from(&error))
 }
 

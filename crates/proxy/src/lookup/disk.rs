@@ -91,14 +91,7 @@ async fn judge(
         Disposition::Refetch => found.reload = true,
         Disposition::GatewayTimeout => found.refuse = true,
         Disposition::Fresh if small => match hold(core, request, hit).await {
-            Some(object) => {
-                return Stored::Object(HitObject {
-                    object,
-                    tag: Tag::Hit,
-                    without_origin: true,
-                    route: None,
-                });
-            }
+            Some(object) => return Stored::Object(HitObject::new(object, Tag::Hit)),
             None => {
                 core.count(Counter::SwapInErrors, 1);
                 found.swap_failed = true;

@@ -33,9 +33,9 @@ pub(crate) struct HitObject {
 }
 
 impl HitObject {
-    /// A hit in memory.
-    pub(crate) fn in_memory(object: Arc<Object>, tag: Tag) -> Self {
-        Self { object: Held::Memory(object), tag, without_origin: true, route: None }
+    /// An answer of the cache itself.
+    pub(crate) fn new(object: Held, tag: Tag) -> Self {
+        Self { object, tag, without_origin: true, route: None }
     }
 }
 
@@ -180,7 +180,7 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
         Disposition::Fresh => {
             let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
             let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
-            Ok(HitObject::in_memory(object, tag))
+            Ok(HitObject::new(Held::Memory(object), tag))
         }
         Disposition::StaleWhileRevalidate => {
             Err(Found { stale: Some(Stale::in_memory(object, true)), serve_stale: true, ..found })

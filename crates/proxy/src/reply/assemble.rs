@@ -14,8 +14,8 @@ use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_runtime::turns;
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{
-    AbortReason, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress,
-    ReaderKind, StoredHead,
+    AbortReason, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, ReaderKind,
+    StoredHead,
 };
 
 use crate::core::Core;
@@ -170,12 +170,7 @@ impl Feeder {
     ) -> Result<(), AbortReason> {
         let mut slices = Vec::new();
         while !range.is_empty() {
-            match reader.data().await {
-                Progress::Data { .. } => {}
-                Progress::End => return Err(AbortReason::Truncated),
-                Progress::Aborted(reason) => return Err(reason),
-                Progress::Lagged { .. } => return Err(AbortReason::Cancelled),
-            }
+            reader.more().await?;
             let bytes =
                 reader.slices(&mut slices, (range.end - range.start).min(STEP_BYTES as u64));
             if let Some(leave) = &mut leave {

@@ -57,13 +57,30 @@ pub(crate) async fn follow(
         return Served::LookAgain;
     }
     if let Some(object) = &head.object {
-        let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
+        let tag =
+            report.and_then(|report| report.object_tag.get()).unwrap_or(Tag::RefreshUnmodified);
         let route = report.map(|report| Box::new(report.route()));
-        let object = HitObject::in_memory(Arc::clone(object), tag);
+        let object = HitObject::new(Held::Memory(Arc::clone(object)), tag);
         let object = HitObject { without_origin: false, route, ..object };
         return Served::Done(Box::pin(self::object(transaction, object)).await);
     }
     stream(transaction, reader, &head, report, tag).await
+}
+
+/// Serves a request from a fetch that is for it alone.
+pub(crate) async fn alone(
+    transaction: &mut Transaction<'_>,
+    reader: FlowReader,
+    report: &Report,
+    tag: Tag,
+) -> Outcome {
+    match follow(transaction, reader, Some(report), tag).await {
+        Served::Done(outcome) => outcome,
+        Served::LookAgain => {
+            let outcome = Outcome::miss(tag, 0, Some(report.route()));
+            local::failed(transaction, Failure::new(ErrorPage::ReadError, ""), outcome).await
+        }
+    }
 }
 
 /// The outcome of a request that waits for a fetch: its own (with a `report`) or another request's.
@@ -170,16 +187,10 @@ async fn stream(
     let is_stored = reader.flow().is_stored();
     let (cut_head, mut reader) = match assemble::cut(core, request, head, reader) {
         Err(reader) => (None, reader),
-        Ok(assembly) => {
-            let Some(mut reader) = assembly.start(core, request) else { return Served::LookAgain };
-            match await_head(transaction, &mut reader).await {
-                Ok(head) => (Some(head), reader),
-                Err(Waited::ClientGone) => {
-                    return Served::Done(transaction.client_gone(waiting(tag, report)));
-                }
-                Err(Waited::Aborted(_)) => return Served::LookAgain,
-            }
-        }
+        Ok(assembly) => match Box::pin(begun(transaction, assembly, report, tag)).await {
+            Ok((head, reader)) => (Some(head), reader),
+            Err(served) => return served,
+        },
     };
     let received_status = cut_head.is_some().then_some(head.head.status);
     let head = cut_head.as_deref().unwrap_or(head);
@@ -188,9 +199,9 @@ async fn stream(
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,
-        Some(report) => Origin::Fetched(report.forward(), received_status, is_stored),
+        Some(report) => Origin::Fetched(report.forward, received_status, is_stored),
     };
-    let own = report.map(Report::take_own_fields);
+    let own = report.map(|report| report.own_fields.take());
     let usage = usage(request, head, origin);
     let reply = Reply {
         request,
@@ -200,7 +211,8 @@ async fn stream(
         usage,
         own: own.as_ref(),
     };
-    let mut relay = Relay::begin(transaction.client, request, head, &reply);
+    let pump = transaction.pump.take();
+    let mut relay = Relay::begin(transaction.client, request, head, &reply, pump);
     relay.limit_body(limit_bytes);
     relay.may_leave(Leave::new(core, request, head, &reader));
     let ended = relay.run(transaction.client, &mut reader).await;
@@ -276,16 +288,25 @@ pub(crate) async fn assembled(
     report: &Report,
     tag: Tag,
 ) -> Served {
-    let Some(mut reader) = assembly.start(transaction.core, transaction.request) else {
-        return Served::LookAgain;
-    };
+    match begun(transaction, assembly, Some(report), tag).await {
+        Ok((head, reader)) => stream(transaction, reader, &head, Some(report), tag).await,
+        Err(served) => served,
+    }
+}
+
+/// Starts an answer that is put together, and waits for its head.
+async fn begun(
+    transaction: &mut Transaction<'_>,
+    assembly: Assembly,
+    report: Option<&Report>,
+    tag: Tag,
+) -> Result<(Arc<FlowHead>, FlowReader), Served> {
+    let reader = assembly.start(transaction.core, transaction.request);
+    let mut reader = reader.ok_or(Served::LookAgain)?;
     match await_head(transaction, &mut reader).await {
-        Ok(head) => stream(transaction, reader, &head, Some(report), tag).await,
-        Err(Waited::ClientGone) => {
-            let outcome = Outcome::miss(tag, 0, Some(report.route()));
-            Served::Done(transaction.client_gone(outcome))
-        }
-        Err(Waited::Aborted(_)) => Served::LookAgain,
+        Ok(head) => Ok((head, reader)),
+        Err(Waited::ClientGone) => Err(Served::Done(transaction.client_gone(waiting(tag, report)))),
+        Err(Waited::Aborted(_)) => Err(Served::LookAgain),
     }
 }
 

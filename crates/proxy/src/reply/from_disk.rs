@@ -10,7 +10,7 @@ use humboldt_http::range::ByteRange;
 use humboldt_logs::access::Tag;
 use humboldt_runtime::turns;
 use humboldt_store::disk::DiskHit;
-use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, FlowWriter, Progress, ReaderKind};
+use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, FlowWriter, ReaderKind};
 
 use crate::core::Core;
 use crate::fetch::job::Report;
@@ -183,15 +183,12 @@ async fn rest_from_server(
     };
     let (mut left, mut slices) = (part.byte_count(), Vec::new());
     while left > 0 {
-        let reason = match transaction.while_it_stays(pin!(reader.data())).await {
+        match transaction.while_it_stays(pin!(reader.more())).await {
             None => return Ended::ClientLost(transaction.client.lost()),
-            Some(Progress::Data { .. }) => None,
-            Some(Progress::End) => Some(AbortReason::Truncated),
-            Some(Progress::Aborted(reason)) => Some(reason),
-            Some(Progress::Lagged { .. }) => Some(AbortReason::Cancelled),
-        };
-        if let Some(reason) = reason {
-            return cut_off(transaction.client, Ended::Aborted(reason)).await;
+            Some(Err(reason)) => {
+                return cut_off(transaction.client, Ended::Aborted(reason)).await;
+            }
+            Some(Ok(())) => {}
         }
         let bytes = reader.slices(&mut slices, left.min(READ_BYTES as u64));
         for slice in slices.drain(..) {

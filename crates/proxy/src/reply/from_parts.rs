@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use humboldt_http::range::{ByteRange, ContentRange, Resolved};
 use humboldt_logs::access::Tag;
-use humboldt_runtime::turns;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::{Entry, FlowReader, Key, Object, PartList, Piece, ReaderKind};
 
@@ -272,7 +271,7 @@ async fn fetch_gap(
     let last = (!to_the_end).then(|| gap.end - 1);
     let mut again = request.for_range(gap.start, last, validator.as_ref().map(|own| &*own.value));
     again.received = core.now();
-    let mut job = Job::as_asked(&Rc::new(again), report);
+    let job = Job::as_asked(&Rc::new(again), report);
     let mut writer = core.shared.cache.private(request.key, request.key);
     let answer = converse(core, &job, &mut writer).await.ok()?;
     let fetched = match &validator {
@@ -281,8 +280,7 @@ async fn fetch_gap(
         _ => return None,
     };
     let reader = writer.subscribe(ReaderKind::Client)?;
-    let core = Rc::clone(core);
-    turns::spawn_local(async move { deliver::deliver(&core, &mut job, answer, writer).await });
+    deliver::go_on(core, job, answer, writer);
     Some(fetched(reader))
 }
 

@@ -42,10 +42,7 @@ pub(crate) fn send(
 
 /// Passes an interim answer on.
 pub(crate) fn send_interim(client: &mut ClientExchange, request: &Request, head: &StoredHead) {
-    match header::concern_answers(request) {
-        false => client.send_interim(head),
-        true => client.send_interim(&Ruled { head, request, length: BodyLength::None }),
-    }
+    client.send_interim(&Ruled { head, request, length: BodyLength::None });
 }
 
 /// Age of the answer in seconds.

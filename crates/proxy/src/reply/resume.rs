@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use humboldt_http::FieldName;
 use humboldt_http::range::ContentRange;
-use humboldt_runtime::turns;
 use humboldt_store::{FlowHead, FlowReader, ReaderKind};
 
 use crate::core::Core;
@@ -89,8 +88,6 @@ pub(crate) async fn from_server(
         return None;
     }
     let reader = writer.subscribe(ReaderKind::Client);
-    let core = Rc::clone(core);
-    let mut job = job;
-    turns::spawn_local(async move { deliver::deliver(&core, &mut job, answer, writer).await });
+    deliver::go_on(core, job, answer, writer);
     reader
 }

@@ -80,12 +80,14 @@ pub(crate) struct Relay<'a> {
 }
 
 impl<'a> Relay<'a> {
-    /// Begins the answer with `reply`, the head of `flow` as the client gets it.
+    /// Begins the answer with `reply`, the head of `flow` as the client gets it. `pump` continues
+    /// with the request's body meanwhile.
     pub(crate) fn begin(
         client: &mut ClientExchange,
         request: &'a Rc<Request>,
         flow: &FlowHead,
         reply: &Reply<'_>,
+        pump: Option<Box<BodyPump>>,
     ) -> Self {
         let is_bodiless = is_bodiless_status(flow.head.status);
         let length = match flow.info.body_bytes {
@@ -102,14 +104,8 @@ impl<'a> Relay<'a> {
             body_bytes_left: UNLIMITED,
             body_bytes_taken: 0,
             leave: None,
-            pump: None,
+            pump,
         }
-    }
-
-    /// Lets the request's body continue meanwhile.
-    pub(crate) fn with_pump(mut self, pump: Option<Box<BodyPump>>) -> Self {
-        self.pump = pump;
-        self
     }
 
     /// Cuts the answer off before its body gets longer than this.

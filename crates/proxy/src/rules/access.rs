@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
@@ -107,35 +108,18 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
     }
 }
 
-/// The result of [`check`].
-#[derive(Debug)]
-pub(crate) enum Access {
-    /// The rules allow the request.
-    Allowed,
-    /// The rules deny it.
-    Denied(Refusal),
-    /// A rule needs a fact that is not known yet: see [`decide_permission`].
-    Undecided,
-}
-
-/// Checks `http_access` and `adapted_http_access` without waiting.
-pub(crate) fn check(request: &Request) -> Access {
+/// Checks `http_access` and `adapted_http_access` without waiting. `Pending`: a rule needs a fact
+/// that is not known yet, see [`decide_permission`].
+pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
     let subject = subject(request);
     for list in client_lists(snapshot) {
         match list.check(&subject) {
-            Verdict::Needs(_) => return Access::Undecided,
-            decided => {
-                if let Err(refusal) = client_may(snapshot, decided.into()) {
-                    return Access::Denied(refusal);
-                }
-            }
+            Verdict::Needs(_) => return Poll::Pending,
+            decided => client_may(snapshot, decided.into())?,
         }
     }
-    match permit_client(request, &subject) {
-        Ok(()) => Access::Allowed,
-        Err(refusal) => Access::Denied(refusal),
-    }
+    Poll::Ready(permit_client(request, &subject))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
@@ -238,7 +222,7 @@ pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
     if is_asked && host_ip(request.url.host()).is_none() {
-        look_up(core, request).await;
+        Box::pin(look_up(core, request)).await;
     }
 }
 
@@ -308,7 +292,10 @@ pub(crate) async fn chooses(
     unanswered: bool,
 ) -> bool {
     match list {
-        Some(list) => decide(core, list, request, None).await.allows().unwrap_or(unanswered),
+        Some(list) => {
+            let deciding = Box::pin(decide(core, list, request, None));
+            deciding.await.allows().unwrap_or(unanswered)
+        }
         None => false,
     }
 }

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 
 use humboldt_acl::RuleList;
-use humboldt_conf::{HeaderReplace, HeaderRule};
+use humboldt_conf::HeaderRule;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, collect};
 use humboldt_http::{FieldName, FieldSink, Fields, ResponseHead};
 use humboldt_logs::access::{AccessFormat, AccessRecord};
 use humboldt_store::StoredHead;
 
-use crate::config::header_rules::{Addition, HeaderRules, Value};
+use crate::config::header_rules::{Addition, MessageRules, Value};
 use crate::request::{Request, unmapped};
 use crate::rules::access;
 
@@ -28,12 +28,12 @@ pub(crate) enum Fate<'a> {
 /// The decision about a field of the request on its way to the server.
 pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Fate<'r> {
     let rules = &request.snapshot().header_rules;
-    fate(&rules.request, &rules.request_replace, Asked { request, answer: None }, name)
+    fate(&rules.request, Asked { request, answer: None }, name)
 }
 
 /// Appends the fields that rules add to the request.
 pub(crate) fn add_to_request(out: &mut impl FieldSink, request: &Request) {
-    add(&request.snapshot().header_rules.request_add, out, Asked { request, answer: None });
+    add(&request.snapshot().header_rules.request.add, out, Asked { request, answer: None });
 }
 
 /// The head of an answer with the rules applied for the client of `request`.
@@ -51,8 +51,7 @@ pub(crate) struct Ruled<'a, H> {
 
 /// Whether there are rules about answers at all.
 pub(crate) fn concern_answers(request: &Request) -> bool {
-    let rules = &request.snapshot().header_rules;
-    !rules.reply.is_empty() || !rules.reply_add.is_empty()
+    !request.snapshot().header_rules.reply.is_empty()
 }
 
 impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
@@ -64,8 +63,13 @@ impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
         let rules = &self.request.snapshot().header_rules;
         let answer = rules.asks_answer.then(|| self.collect());
         let asked = Asked { request: self.request, answer: answer.as_ref() };
-        self.head.write(&mut Filter { rules, asked, out: sink, replaced: Vec::new() });
-        add(&rules.reply_add, sink, asked);
+        self.head.write(&mut Filter {
+            rules: &rules.reply,
+            asked,
+            out: sink,
+            replaced: Vec::new(),
+        });
+        add(&rules.reply.add, sink, asked);
     }
 }
 
@@ -87,7 +91,7 @@ impl<H: ReplyHead> Ruled<'_, H> {
 
 /// Passes on the fields that the rules permit.
 struct Filter<'a, S> {
-    rules: &'a HeaderRules,
+    rules: &'a MessageRules,
     asked: Asked<'a>,
     out: &'a mut S,
     /// Names of replaced fields: each is written once.
@@ -99,7 +103,7 @@ impl<S: ReplySink> FieldSink for Filter<'_, S> {
         if is_framing(name) {
             return self.out.parts(name, value);
         }
-        match fate(&self.rules.reply, &self.rules.reply_replace, self.asked, name) {
+        match fate(self.rules, self.asked, name) {
             Fate::Kept => self.out.parts(name, value),
             Fate::Removed => {}
             Fate::Replaced(_)
@@ -122,14 +126,14 @@ impl<S: ReplySink> ReplySink for Filter<'_, S> {
 /// replaced. `head` is the head of the answer.
 pub(crate) fn apply_to_trailers(trailers: &mut Fields, head: &StoredHead, request: &Request) {
     let rules = &request.snapshot().header_rules;
-    if rules.reply.is_empty() {
+    if rules.reply.access.is_empty() {
         return;
     }
     let answer = rules.asks_answer.then(|| head.to_response_head());
     let asked = Asked { request, answer: answer.as_ref() };
     let names: Vec<Vec<u8>> = trailers.iter().map(|(_, name, _)| name.to_vec()).collect();
     for name in names {
-        if fate(&rules.reply, &rules.reply_replace, asked, &name) != Fate::Kept {
+        if fate(&rules.reply, asked, &name) != Fate::Kept {
             trailers.remove_by_name(&name);
         }
     }
@@ -160,18 +164,13 @@ fn is_framing(name: &[u8]) -> bool {
     )
 }
 
-fn fate<'a>(
-    rules: &[(HeaderRule, RuleList)],
-    replacements: &'a [HeaderReplace],
-    asked: Asked<'_>,
-    name: &[u8],
-) -> Fate<'a> {
-    if rules.is_empty() || keeps(rules, asked, name) {
+fn fate<'a>(rules: &'a MessageRules, asked: Asked<'_>, name: &[u8]) -> Fate<'a> {
+    if rules.access.is_empty() || keeps(&rules.access, asked, name) {
         return Fate::Kept;
     }
     // As in Squid, the last line about a field counts.
     let mut matching =
-        replacements.iter().rev().filter(|rule| name.eq_ignore_ascii_case(rule.header.as_bytes()));
+        rules.replace.iter().rev().filter(|rule| name.eq_ignore_ascii_case(rule.header.as_bytes()));
     matching.next().map_or(Fate::Removed, |rule| Fate::Replaced(rule.value.as_bytes()))
 }
 

@@ -47,13 +47,13 @@ fn allows(request: &Request, protocol: &str) -> bool {
         return protocol.eq_ignore_ascii_case("websocket")
             && (!is_forward || access::may_connect(request));
     }
-    let is_named = upgrades.iter().any(|(name, ..)| named(name));
+    let is_named = upgrades.iter().any(|((name, _), _)| named(name));
     let applies =
         |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
-    let mut rules = upgrades.iter().filter(|(name, ..)| applies(name));
+    let mut rules = upgrades.iter().filter(|((name, _), _)| applies(name));
     // Without an answer, a rule that allows does not apply, and one that denies does.
     let decides = |allow: bool, rule| access::says(rule, request, None).unwrap_or(!allow);
-    rules.find(|(_, allow, rule)| decides(*allow, rule)).is_some_and(|(_, allow, _)| *allow)
+    rules.find(|((_, allow), rule)| decides(*allow, rule)).is_some_and(|((_, allow), _)| *allow)
 }
 
 /// Why a 101 does not switch to a protocol that was `offered`; `None` if it does. This does not

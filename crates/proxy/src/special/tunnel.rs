@@ -21,9 +21,10 @@ use crate::fetch::route::{Reached, Route};
 use crate::outcome::Outcome;
 use crate::reply::local;
 use crate::request::Request;
-use crate::rules::header::{self, Ruled};
+use crate::rules::header::Ruled;
 use crate::rules::upgrades;
 use crate::special::upload;
+use crate::storing::head::some_fields;
 use crate::transaction::Transaction;
 
 /// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
@@ -46,7 +47,12 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
         }
         Some(Ok(Opened::Refused(answer))) => {
             report.set_status(answer.head.status);
-            upload::deliver(transaction, job, answer, None).await
+            if answer.head.status == 407 {
+                // The client can answer the parent's challenge only if it sees it.
+                let is_challenge = |id, _: &[u8]| id == FieldName::ProxyAuthenticate;
+                report.own_fields.replace(some_fields(&answer.head, is_challenge));
+            }
+            upload::relay(transaction, job, answer).await
         }
         Some(Err(failure)) => local::failed(transaction, failure, outcome(0)).await,
     }
@@ -109,7 +115,7 @@ async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
             Ok(reached) => reached,
             Err(failure) => return refused.map(Opened::Refused).ok_or(failure),
         };
-        if !reached.is_peer {
+        if reached.to.peer.is_none() {
             return Ok(Opened::Tunnel(reached.server));
         }
         match ask_parent(core, request, reached).await {
@@ -129,7 +135,7 @@ async fn ask_parent(
 ) -> Result<Opened, ServerError> {
     let Reached { mut server, to, .. } = reached;
     let sent_at = core.now().secs();
-    server.ask(&AskTunnel { request, login: to.login.as_deref() }).await?;
+    server.ask(&AskTunnel { request, login: to.login() }).await?;
     let mut head = ResponseHead::default();
     loop {
         let limits = &request.snapshot().reply_limits;
@@ -154,20 +160,14 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
     match asked {
         None => transaction.client_gone(outcome(Tag::Tunnel, 0)),
         Some(Err(failure)) => local::failed(transaction, failure, outcome(Tag::Miss, 0)).await,
-        Some(Ok(Switched::No(answer))) => upload::deliver(transaction, job, answer, None).await,
+        Some(Ok(Switched::No(answer))) => upload::relay(transaction, job, answer).await,
         Some(Ok(Switched::Yes(server, head))) => {
             let switching = Switching { head: &head, request };
             let protocols = switching.protocols();
             let outcome = outcome(Tag::Tunnel, 101);
             let server = server.into_tunnel();
-            match header::concern_answers(request) {
-                false => serve(transaction, &switching, Some(&protocols), server, outcome).await,
-                true => {
-                    let length = BodyLength::None;
-                    let ruled = Ruled { head: &switching, request, length };
-                    serve(transaction, &ruled, Some(&protocols), server, outcome).await
-                }
-            }
+            let ruled = Ruled { head: &switching, request, length: BodyLength::None };
+            serve(transaction, &ruled, Some(&protocols), server, outcome).await
         }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use humboldt_conf::ForwardedFor;
 use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
 use humboldt_http::{FieldName, Method, ResponseHead, date};
-use humboldt_logs::access::Tag;
 use humboldt_store::{Dir, FlowWriter, PARTIAL, next_serial};
 
 use crate::config::snapshot::Snapshot;
@@ -165,12 +164,11 @@ async fn confirm(
     writer: &FlowWriter,
 ) -> Verdict {
     let request = Rc::clone(&job.request);
-    if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
+    if !freshness::freshens(&stale.body.about().head.to_response_head(), &answer.head) {
         // It confirms an answer that is not stored, and says nothing about the stored one.
         job.in_reserve = Some(stale);
         return Verdict::Again;
     }
-    job.report.set_object_tag(Tag::RefreshUnmodified);
     if answer.was_repaired() {
         // It confirms the stored answer for this request. Its fields may belong to another answer,
         // so they are dropped.

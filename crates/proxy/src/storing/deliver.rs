@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
-use humboldt_exchange::ServerError;
 use humboldt_logs::access::Tag;
 use humboldt_runtime::turns;
 use humboldt_store::flow::Flow;
@@ -39,6 +38,14 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
     // Boxed, since the future has kilobytes, which would otherwise be moved several times.
     turns::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
+}
+
+/// Brings an answer whose head has come into `writer`, as a task of its own: a client that leaves
+/// need not wait for its end.
+pub(crate) fn go_on(core: &Rc<Core>, mut job: Job, answer: Box<Answer>, writer: FlowWriter) {
+    let core = Rc::clone(core);
+    let task = async move { deliver(&core, &mut job, answer, writer).await };
+    turns::spawn_local(Box::pin(task));
 }
 
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
@@ -80,17 +87,17 @@ pub(crate) async fn while_wanted<T>(
 /// 9111 4.2.4), otherwise with the failure.
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
-    job.report.set_validating(job.stale.is_some());
+    job.report.is_validation.set(job.stale.is_some());
     let stored =
         job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
     if let Some(stale) =
         invalidate::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error)
     {
-        job.report.set_object_tag(Tag::RefreshFailOld);
+        job.report.object_tag.set(Some(Tag::RefreshFailOld));
         return serve_stored(core, stale.body, writer).await;
     }
     let reason = failure.reason();
-    job.report.fail(failure);
+    job.report.failure.replace(Some(failure));
     writer.abort(reason);
 }
 
@@ -106,19 +113,14 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
 }
 
 /// Decides the use of an answer, then streams it into the flow.
-pub(crate) async fn deliver(
-    core: &Rc<Core>,
-    job: &mut Job,
-    mut answer: Box<Answer>,
-    mut writer: FlowWriter,
-) {
+async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut writer: FlowWriter) {
     let (stored, at_end, part) = match decide::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
-            answer.keep(core);
+            answer.keep(core, &job.request);
             return Box::pin(serve_stored(core, body, writer)).await;
         }
         Verdict::Again => {
-            answer.keep(core);
+            answer.keep(core, &job.request);
             return Box::pin(again(core, job, writer)).await;
         }
         Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
@@ -129,7 +131,7 @@ pub(crate) async fn deliver(
         && store::store_lending(core, job, &mut writer, dir, body).await
     {
         drop(writer);
-        return answer.keep_after_whole_body(core);
+        return answer.keep_after_whole_body(core, &job.request);
     }
     let mut at_end = AtEnd::new(at_end, &answer, &writer);
     match receive(core, job, &mut answer, &mut writer, stored, &mut at_end).await {
@@ -144,7 +146,7 @@ pub(crate) async fn deliver(
                     parts::add(core, &job.request, answer.request_time, (&flow, writing), *part);
                 }
             }
-            answer.keep(core);
+            answer.keep(core, &job.request);
         }
         Err(reason) => writer.abort(reason),
     }
@@ -201,34 +203,31 @@ async fn receive(
     stored: bool,
     at_end: &mut AtEnd,
 ) -> Result<(), AbortReason> {
-    enum Step {
-        Nobody,
-        Body(Result<bool, ServerError>),
-    }
     let mut watch = true;
     loop {
-        let step = poll_fn(|cx| {
+        // `None`: no client wants the body any more.
+        let received = poll_fn(|cx| {
             if watch && writer.poll_readers_gone(cx).is_ready() {
-                return Poll::Ready(Step::Nobody);
+                return Poll::Ready(None);
             }
             let received = answer.server.poll_body(cx, writer);
             at_end.follow_if_short(core, job, writer);
-            received.map(Step::Body)
+            received.map(Some)
         })
         .await;
-        match step {
-            Step::Body(Ok(_))
+        match received {
+            Some(Ok(_))
                 if answer.body_bytes().is_none() && writer.written() > answer.limit_bytes =>
             {
                 return Err(AbortReason::TooLarge);
             }
-            Step::Body(Ok(true)) => return Ok(()),
-            Step::Body(Ok(false)) => {}
-            Step::Body(Err(error)) => return Err(error.abort_reason()),
-            Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
-            Step::Nobody if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
+            Some(Ok(true)) => return Ok(()),
+            Some(Ok(false)) => {}
+            Some(Err(error)) => return Err(error.abort_reason()),
+            None if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
+            None if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
             // A client has joined since.
-            Step::Nobody => {}
+            None => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_runtime::turns;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    Fate, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
+    About, Fate, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
 };
 
 use crate::core::Core;
@@ -27,14 +27,14 @@ pub(crate) async fn learn_from_head(
     answer: &Answer,
     writer: &FlowWriter,
 ) {
-    let stored = stale.head().to_response_head();
+    let about = stale.body.about();
+    let stored = about.head.to_response_head();
     let validators = [FieldName::Etag, FieldName::LastModified];
     let differs = |name: FieldName| {
         answer.head.fields.get(name).is_some_and(|value| stored.fields.get(name) != Some(value))
     };
     let length = answer.head.fields.get(FieldName::ContentLength).and(answer.body_bytes());
-    let has_other_length =
-        length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
+    let has_other_length = length.is_some_and(|length| length != about.body_bytes);
     if validators.into_iter().any(differs) || has_other_length {
         forget_all(core, request.key).await;
     } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
@@ -50,44 +50,29 @@ pub(crate) async fn freshen(
     answer: &Answer,
     writer: &FlowWriter,
 ) -> StaleBody {
-    let key = match &stale.body {
-        StaleBody::Memory(object) => object.key,
-        StaleBody::Disk(hit) => hit.key,
-    };
+    let About { key, head, times, .. } = stale.body.about();
     // If a newer answer has come, only the clients that wait get this one.
     let is_newest = announce(core, request, writer, &[(key, 0)]).await;
-    let updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
+    let updated = freshness::update_304(&head.to_response_head(), &answer.head);
     // The body is as old as before, so it keeps its purge number: an earlier purge stays in force.
-    let purge_number = stale.times().purge_number;
+    let purge_number = times.purge_number;
     let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
-    match stale.body {
-        StaleBody::Memory(confirmed) => {
-            let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
-            if is_newest {
-                let record = record(object.key, &object.url, &object.head, times);
-                update_on_disk(
-                    core,
-                    writer,
-                    record,
-                    Confirmed::new(&confirmed.head, &confirmed.times),
-                );
-            }
-            StaleBody::Memory(object)
+    let (body, confirmed) = match stale.body {
+        StaleBody::Memory(old) => {
+            let object = core.shared.cache.refresh(writer.epoch(), &old, head, times);
+            (StaleBody::Memory(object), Confirmed::new(&old.head, &old.times))
         }
         StaleBody::Disk(mut hit) => {
             let confirmed = Confirmed::new(&hit.head, &hit.times);
             (hit.head, hit.times) = (Arc::new(head), times);
-            if is_newest {
-                update_on_disk(
-                    core,
-                    writer,
-                    record(hit.key, &hit.url, &hit.head, times),
-                    confirmed,
-                );
-            }
-            StaleBody::Disk(hit)
+            (StaleBody::Disk(hit), confirmed)
         }
+    };
+    if is_newest && core.shared.cache.on_disk(&key) {
+        let about = body.about();
+        update_on_disk(core, writer, record(key, about.url, about.head, times), confirmed);
     }
+    body
 }
 
 /// The head to store, and its freshness, for a head that was put together here.
@@ -118,13 +103,11 @@ pub(crate) fn to_store(
 
 /// Updates the record on disk in the background.
 fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirmed: Confirmed) {
-    if core.shared.cache.on_disk(&record.key) {
-        let cache = Arc::clone(&core.shared.cache);
-        let flow = Arc::clone(writer.flow());
-        turns::spawn_local(
-            async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
-        );
-    }
+    let cache = Arc::clone(&core.shared.cache);
+    let flow = Arc::clone(writer.flow());
+    turns::spawn_local(
+        async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
+    );
 }
 
 /// Announces an answer that will be stored, or that confirms a stored one. Another answer may have

@@ -9,7 +9,7 @@ use humboldt_base::counters::Counter;
 use humboldt_freshness as freshness;
 use humboldt_http::{FieldName, ResponseHead, Url};
 use humboldt_runtime::turns;
-use humboldt_store::{FlowWriter, Key, Voiding};
+use humboldt_store::{About, FlowWriter, Key, Voiding};
 
 use crate::core::Core;
 use crate::fetch::job::{Job, Stale};
@@ -73,5 +73,7 @@ pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
 /// prefix meanwhile. Call it when the flow for the answer exists: from then on, a request that
 /// would join the flow checks for later purges itself.
 pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
-    stale.filter(|stale| !core.shared.cache.is_purged(stale.times(), stale.url(), stale.head()))
+    let is_purged =
+        |about: About<'_>| core.shared.cache.is_purged(about.times, about.url, about.head);
+    stale.filter(|stale| !is_purged(stale.body.about()))
 }

@@ -36,19 +36,20 @@ pub(crate) async fn publish(
     let request = &*job.request;
     let snapshot = request.snapshot();
     let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
-    let received = with_via(snapshot, &answer.head);
+    let received = || with_via(snapshot, &answer.head);
     let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
     let has_own = times.is_some() && cc.withheld_fields().next().is_some();
     let is_own =
         |name: &[u8]| has_own && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
-    let head = Arc::new(StoredHead::from_response(&received, |id, name| {
+    let via = snapshot.names.via(answer.head.version);
+    let head = Arc::new(StoredHead::with_via(&answer.head, via, |id, name| {
         is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
     if has_own {
-        let own_fields = some_fields(&received, |id, name| {
+        let own_fields = some_fields(&received(), |id, name| {
             id != FieldName::Age && is_own(name) && !is_skipped(id, name)
         });
-        job.report.set_own_fields(own_fields);
+        job.report.own_fields.replace(own_fields);
     }
     let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
@@ -57,7 +58,7 @@ pub(crate) async fn publish(
     let part = portion.map(|portion| {
         let list = key;
         key = Part::new_key(list);
-        Box::new(NewPart { list, key, portion, received })
+        Box::new(NewPart { list, key, portion, received: received() })
     });
     let is_storable = times.is_some();
     let keys = claims(request, key, marker.as_deref(), part.as_deref());

@@ -24,7 +24,7 @@ use humboldt_logs::access::AccessFormat;
 use humboldt_logs::{Destination, LogService, SinkOptions};
 use humboldt_net::connect::ConnectError;
 use humboldt_net::dns::NameCache;
-use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
+use humboldt_store::{Cache, CacheSettings, NoEvents};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::{Instant, timeout};
@@ -188,13 +188,8 @@ impl World {
 fn cache() -> Arc<Cache> {
     let settings = CacheSettings {
         cache_mem_bytes: 8 << 20,
-        memory_policy: Policy::Lru,
         memory_object_bytes_max: 1 << 20,
-        disk_object_bytes_max: 1 << 20,
-        read_ahead_bytes: 1 << 14,
-        dir_select: DirSelect::LeastLoad,
-        memory_mode: MemoryMode::Auto,
-        in_transit: InTransit::Auto,
+        ..CacheSettings::SMALL
     };
     Cache::new(settings, 1, Vec::new(), Arc::new(NoEvents))
 }

@@ -134,6 +134,19 @@ impl FlowReader {
         poll_fn(|cx| self.poll_data(cx)).await
     }
 
+    /// Waits for bytes that can be read.
+    ///
+    /// # Errors
+    /// There are none: the body ends here, or will not become complete.
+    pub async fn more(&mut self) -> Result<(), AbortReason> {
+        match self.data().await {
+            Progress::Data { .. } => Ok(()),
+            Progress::End => Err(AbortReason::Truncated),
+            Progress::Aborted(reason) => Err(reason),
+            Progress::Lagged { .. } => Err(AbortReason::Cancelled),
+        }
+    }
+
     /// Waits for a batch; see [`FlowReader::poll_batch`].
     pub async fn batch(&mut self) -> Progress {
         poll_fn(|cx| self.poll_batch(cx)).await
