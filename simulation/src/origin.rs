@@ -135,7 +135,9 @@ async fn reply(
         let method = String::from_utf8_lossy(&asked.method).into_owned();
         let range = asked.fields.get(FieldName::Range).map(String::from_utf8_lossy);
         let fault = if breaks { ", breaks" } else { "" };
-        format!("server: {method} {} {range:?} for {id}: version {version}{fault}", resource.url)
+        let tags = asked.fields.get(FieldName::IfNoneMatch).map(String::from_utf8_lossy);
+        let url = &resource.url;
+        format!("server: {method} {url} {range:?} {tags:?} for {id}: version {version}{fault}")
     });
     let about = fields(resource, version, variant, id);
     if is_current {
