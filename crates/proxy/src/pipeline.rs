@@ -204,6 +204,9 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     }
     for _ in 0..JOINS_MAX {
         let (core, request) = (transaction.core, transaction.request);
+        if let Some(stale) = &mut found.stale {
+            stale.since.get_or_insert_with(|| core.shared.cache.since_now(request.key));
+        }
         if found.refuse {
             return local::error(transaction, ErrorPage::OnlyIfCached, "").await;
         }
@@ -301,7 +304,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
             };
             let report = Report::because(found.why());
             let tag = found.miss_tag();
-            let stale = invalidate::unless_purged(core, found.stale.take());
+            let stale = invalidate::unless_void(core, found.stale.take());
             let job = Job::new(request, stale, true, &report);
             deliver::start(core, job, writer);
             follow(transaction, reader, Some(&report), tag).await

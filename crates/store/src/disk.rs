@@ -21,7 +21,7 @@ use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
 use crate::object::{About, Object};
 use crate::scheme::{PUT_PARTS_MAX, Reader, Record, SchemeError, Writer};
 use crate::vary::VaryMarker;
-use crate::versions::{Reading, Shown};
+use crate::versions::{Reading, Shown, Since};
 
 pub use held::Held;
 pub(crate) use records::remove_own;
@@ -458,6 +458,11 @@ impl DiskHit {
     /// it can be joined.
     pub fn is_outdated(&self) -> bool {
         self.opened.1.is_outdated(&self.key)
+    }
+
+    /// When it was opened, for the object that is made of it.
+    pub fn since(&self) -> Since {
+        Since(self.opened.1.again())
     }
 
     /// The flow information of this answer; nothing of it is kept in memory.

@@ -44,7 +44,7 @@ pub use parts::{NotListed, PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
 pub use vary::{VaryMarker, next_serial};
-pub use versions::{Standing, Voiding};
+pub use versions::{Since, Standing, Voiding};
 
 #[cfg(test)]
 mod testing;

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::flow::Epoch;
 use crate::key::Key;
 use crate::mem::Entry;
-use crate::versions::Commit;
+use crate::versions::{Commit, Since};
 
 /// A commit, until it has ended: a newer answer waits for it.
 pub(crate) struct Committing<'a> {
@@ -26,6 +26,11 @@ impl Cache {
     /// its URL was purged since its fetch began.
     pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_some() && self.is_newest(epoch, key)
+    }
+
+    /// To be called when an answer of this URL is found in memory and is not served at once.
+    pub fn since_now(&self, primary: Key) -> Since {
+        Since(self.in_flight().read(primary))
     }
 
     /// Whether there may be an older answer than one that has arrived and is not stored: in memory,

@@ -587,6 +587,12 @@ impl Reading {
         Self { since: versions.hold(primary), versions: Arc::clone(versions), primary }
     }
 
+    /// Another one that began when this one did.
+    pub(crate) fn again(&self) -> Self {
+        _ = self.versions.hold(self.primary);
+        Self { versions: Arc::clone(&self.versions), ..*self }
+    }
+
     /// Runs `put` unless another answer of this key has come since, or comes now, or the URL was
     /// purged; none of that happens meanwhile.
     pub(crate) fn while_newest<R>(&self, key: &Key, put: impl FnOnce() -> R) -> Option<R> {
@@ -611,6 +617,17 @@ impl Reading {
                 State::Settled(at) => at > self.since,
             })
         })
+    }
+}
+
+/// When a stored answer was found, to tell whether a newer one has become complete since.
+#[derive(Debug)]
+pub struct Since(pub(crate) Reading);
+
+impl Since {
+    /// Whether a newer answer of this key has become complete since.
+    pub fn is_outdated(&self, key: &Key) -> bool {
+        self.0.is_outdated(key)
     }
 }
 

@@ -9,7 +9,7 @@ use humboldt_http::Fields;
 use humboldt_logs::access::Tag;
 use humboldt_net::connect::ConnectError;
 use humboldt_store::disk::DiskHit;
-use humboldt_store::{AbortReason, About, Object};
+use humboldt_store::{AbortReason, About, Object, Since};
 
 use crate::config::cache_status::Forward;
 use crate::errors::ErrorPage;
@@ -49,6 +49,8 @@ pub(crate) struct Stale {
     pub body: StaleBody,
     /// Whether it may be served when the server fails.
     pub may_serve_on_error: bool,
+    /// When it was found; `None` for one in memory that has just been looked up.
+    pub since: Option<Since>,
 }
 
 /// The place of a stale answer.
@@ -62,7 +64,14 @@ pub(crate) enum StaleBody {
 impl Stale {
     /// A stale answer in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
-        Self { body: StaleBody::Memory(object), may_serve_on_error }
+        Self { body: StaleBody::Memory(object), may_serve_on_error, since: None }
+    }
+}
+
+impl Stale {
+    /// Whether a newer answer has become complete since it was found.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.since.as_ref().is_some_and(|since| since.is_outdated(&self.body.about().key))
     }
 }
 

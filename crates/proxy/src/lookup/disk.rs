@@ -104,8 +104,9 @@ async fn judge(
                 Disposition::Revalidate { may_serve_stale_on_error } => may_serve_stale_on_error,
                 _ => true,
             };
-            found.stale =
-                stale(core, hit, small).await.map(|body| Stale { body, may_serve_on_error });
+            let since = Some(hit.since());
+            let body = stale(core, hit, small).await;
+            found.stale = body.map(|body| Stale { body, may_serve_on_error, since });
             found.serve_stale &= found.stale.is_some();
             found.swap_failed = found.stale.is_none();
         }

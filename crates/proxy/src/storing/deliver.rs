@@ -30,7 +30,7 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
     else {
         return;
     };
-    let job = Job::new(request, invalidate::unless_purged(core, found.stale), true, &Report::new());
+    let job = Job::new(request, invalidate::unless_void(core, found.stale), true, &Report::new());
     start(core, Job { in_background: true, ..job }, writer);
 }
 
@@ -91,7 +91,7 @@ async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) 
     let stored =
         job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
     if let Some(stale) =
-        invalidate::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error)
+        invalidate::unless_void(core, stored).filter(|stale| stale.may_serve_on_error)
     {
         job.report.object_tag.set(Some(Tag::RefreshFailOld));
         return serve_stored(core, stale.body, writer).await;

@@ -70,10 +70,11 @@ pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
 }
 
 /// A stored answer that was to be validated or served; `None` if it has been purged by tag or
-/// prefix meanwhile. Call it when the flow for the answer exists: from then on, a request that
-/// would join the flow checks for later purges itself.
-pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
+/// prefix meanwhile, or a newer one has become complete. Call it when the flow for the answer
+/// exists: from then on, a request that would join the flow checks for later purges itself, and
+/// joins no flow that is older than a complete answer.
+pub(crate) fn unless_void(core: &Core, stale: Option<Stale>) -> Option<Stale> {
     let is_purged =
         |about: About<'_>| core.shared.cache.is_purged(about.times, about.url, about.head);
-    stale.filter(|stale| !is_purged(stale.body.about()))
+    stale.filter(|stale| !is_purged(stale.body.about()) && !stale.is_outdated())
 }
