@@ -30,6 +30,11 @@ pub fn schemes(all: &[&'static str]) -> Vec<&'static str> {
     all.iter().filter(is_wanted).copied().collect()
 }
 
+/// Tells a figure of a long test.
+pub fn note(what: &str) {
+    eprintln!("{what}");
+}
+
 /// Says that a scenario cannot be played on this machine.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");

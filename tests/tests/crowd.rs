@@ -4,7 +4,7 @@
 //! 2,000 slow clients need 23,124 descriptors here, and as many in the proxy.
 
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
-use humboldt_tests::{Client, Proxy, Reply, World};
+use humboldt_tests::{Client, Proxy, Reply, World, note};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -222,7 +222,7 @@ fn crowd(idle: usize, slow: usize) {
     let idle_ones = idle_ones(&world, idle);
     let grown_kib = world.proxy.memory_kib("VmRSS").saturating_sub(before_kib);
     let each_bytes = grown_kib * 1024 / idle as u64;
-    println!("{idle} idle clients, {each_bytes} bytes of memory each, and {slow} slow ones");
+    note(&format!("{idle} idle clients, {each_bytes} bytes of memory each, {slow} slow ones"));
     assert!(idle < CLIENTS_TO_MEASURE || each_bytes <= IDLE_CLIENT_BYTES_MAX, "{each_bytes}");
     let mut slow_ones: Vec<Client> = (0..slow).map(|_| world.client()).collect();
     for client in &mut slow_ones {
@@ -234,7 +234,7 @@ fn crowd(idle: usize, slow: usize) {
         let client = &mut slow_ones[start.elapsed().subsec_nanos() as usize % slow];
         client.send("x");
     }
-    println!("a thousand new clients beside them were served in {:?}", start.elapsed());
+    note(&format!("a thousand new clients beside them were served in {:?}", start.elapsed()));
     assert!(start.elapsed() < 6 * LIMIT, "a thousand requests took {:?}", start.elapsed());
     for client in &mut slow_ones {
         client.send("\r\n\r\n");

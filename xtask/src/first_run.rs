@@ -118,7 +118,7 @@ fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
         ],
     )?;
     stage.start_proxy()?;
-    page.show_started(stage)
+    page.show_started(stage, WITH_CONFIGURATION)
 }
 
 fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {

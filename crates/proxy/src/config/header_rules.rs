@@ -38,9 +38,6 @@ pub(crate) enum Value {
 
 impl HeaderRules {
     pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
-        let Config { request_header_access, request_header_replace, request_header_add, .. } =
-            config;
-        let Config { reply_header_access, reply_header_replace, reply_header_add, .. } = config;
         let compile = |access: &[HeaderRule], replace: &[HeaderReplace], add: &[HeaderAdd]| {
             let add = add.iter().map(|rule| Addition::compile(acls, rule));
             Ok::<_, Vec<AclError>>(MessageRules {
@@ -50,8 +47,16 @@ impl HeaderRules {
             })
         };
         Ok(Self {
-            request: compile(request_header_access, request_header_replace, request_header_add)?,
-            reply: compile(reply_header_access, reply_header_replace, reply_header_add)?,
+            request: compile(
+                &config.request_header_access,
+                &config.request_header_replace,
+                &config.request_header_add,
+            )?,
+            reply: compile(
+                &config.reply_header_access,
+                &config.reply_header_replace,
+                &config.reply_header_add,
+            )?,
             asks_answer: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
         })
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use humboldt_conf::CachePeer;
 use humboldt_net::pool::{Local, ServerRef};
 
 use crate::config::peers::Peer;
@@ -25,7 +26,10 @@ impl Destination {
     /// The server, as the pool knows it.
     pub(crate) fn server<'a>(&'a self, request: &'a Request) -> ServerRef<'a> {
         let (host, port) = match &self.peer {
-            Some(peer) => (peer.pool_name.as_bytes(), peer.conf.http_port),
+            Some(peer) => {
+                let parent: &CachePeer = &peer.conf;
+                (peer.pool_name.as_bytes(), parent.http_port)
+            }
             None => (request.url.host(), request.url.port()),
         };
         ServerRef { host, port, local: self.local }

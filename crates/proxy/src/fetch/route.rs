@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{HttpPort, PortMode};
+use humboldt_conf::{CachePeer, HttpPort, PortMode};
 use humboldt_exchange::ServerExchange;
 use humboldt_logs::access::Hierarchy;
 use humboldt_net::connect::{ConnectOptions, Connected};
@@ -239,12 +239,13 @@ async fn connect(
     to: &Destination,
 ) -> Result<ServerExchange, Failure> {
     let (config, peer) = (&request.snapshot().config, to.peer.as_deref());
-    let addresses = match peer {
-        Some(peer) => core.look_up(&peer.conf.host, Asker::Proxy).await,
+    let parent: Option<&CachePeer> = peer.map(|peer| &peer.conf);
+    let addresses = match parent {
+        Some(parent) => core.look_up(&parent.host, Asker::Proxy).await,
         None => access::reachable(core, request).await,
     };
-    let timeout = match peer {
-        Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
+    let timeout = match parent {
+        Some(parent) => parent.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
     let result = match addresses {
