@@ -61,6 +61,9 @@ impl<'a> Asked<'a> {
             _ => false,
         };
         let purged = world.site.resources.iter().filter(is_purged);
+        if matches!(kind, Kind::PurgeTag | Kind::PurgePrefix) {
+            purged.clone().for_each(Resource::purge_begins);
+        }
         Self {
             id: world.site.next_id(),
             kind,
@@ -112,6 +115,9 @@ impl<'a> Asked<'a> {
                 self.url()
             ));
         };
+        if matches!(self.kind, Kind::PurgeTag | Kind::PurgePrefix) {
+            self.purged.iter().for_each(|(resource, _)| resource.purge_ends());
+        }
         if answer.end.is_none() {
             return wrong("the answer has no end");
         }
@@ -251,9 +257,16 @@ impl<'a> Asked<'a> {
         self.age(world, &head.fields)?;
         // The cache may learn nothing from an answer that it must not store.
         if is_whole && self.kind != Kind::NoStore {
-            self.resource.is_served(version, self.seen.variant, born_s(&head.fields));
+            self.is_served(version, &head.fields);
         }
         Ok(())
+    }
+
+    /// Nobody gets an older version from now on. An answer from before a purge does not count.
+    fn is_served(&self, version: u32, fields: &Fields) {
+        if !self.resource.was_purged_since(self.began_at_ms) {
+            self.resource.is_served(version, self.seen.variant, born_s(fields));
+        }
     }
 
     fn bytes(&self, answer: &Answer, body: crate::bodies::Body, from: u64) -> Result<(), String> {
@@ -303,7 +316,7 @@ impl<'a> Asked<'a> {
         }
         // If the server sent the whole, that is not complete yet.
         if is_whole && !says(&head.fields, "fwd-status=200") {
-            self.resource.is_served(version, self.seen.variant, born_s(&head.fields));
+            self.is_served(version, &head.fields);
         }
         Ok(())
     }
@@ -317,7 +330,7 @@ impl<'a> Asked<'a> {
         }
         // The server's answer to a client's own condition teaches the cache nothing.
         if says(fields, "hit") {
-            self.resource.is_served(version, self.seen.variant, born_s(fields));
+            self.is_served(version, fields);
         }
         Ok(())
     }

@@ -44,6 +44,10 @@ pub(crate) struct Resource {
     pub(crate) lengths: [u64; 3],
     /// When its server or name was last out of order, in ms since the beginning.
     trouble_ms: Cell<i64>,
+    /// When a tag or prefix of it was last purged, in ms since the beginning.
+    purged_ms: Cell<i64>,
+    /// Purges of its tag or prefix that are under way.
+    purging: Cell<u32>,
     /// The version that the server has now.
     version: Cell<u32>,
     /// The oldest version that a client may get, by variant.
@@ -107,6 +111,8 @@ impl Resource {
             has_ranges: chance.per_mille(600),
             lengths,
             trouble_ms: Cell::new(-1),
+            purged_ms: Cell::new(-1),
+            purging: Cell::new(0),
             version: Cell::new(1),
             floor: Default::default(),
             lasting: Cell::new(0),
@@ -116,6 +122,22 @@ impl Resource {
     /// Its server or name is out of order: requests that wait now may fail.
     pub(crate) fn is_in_trouble(&self) {
         self.trouble_ms.set(clock::elapsed_ms());
+    }
+
+    /// A tag or prefix of it is being purged: answers that are under way count as old.
+    pub(crate) fn purge_begins(&self) {
+        self.purging.set(self.purging.get() + 1);
+    }
+
+    /// It has been purged, as far as its client knows.
+    pub(crate) fn purge_ends(&self) {
+        self.purged_ms.set(clock::elapsed_ms());
+        self.purging.set(self.purging.get().saturating_sub(1));
+    }
+
+    /// Whether that was so since then.
+    pub(crate) fn was_purged_since(&self, ms: i64) -> bool {
+        self.purging.get() > 0 || self.purged_ms.get() >= ms
     }
 
     /// Whether there was trouble since then.
@@ -170,6 +192,7 @@ impl Resource {
 
     /// After a crash, what was not purged may be back.
     pub(crate) fn crashed(&self) {
+        self.purging.set(0);
         let bound = Bound { version: self.lasting.get(), born_s: None };
         self.floor.iter().for_each(|floor| floor.set(bound));
     }

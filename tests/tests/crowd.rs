@@ -1,6 +1,6 @@
 //! More clients than there are descriptors, and many at once.
 //! `cargo test -p humboldt-tests --test crowd -- --ignored --nocapture` plays the large ones, with
-//! as many connections as `ulimit -Hn` allows, and says how many: MINUTES. 20,000 idle and
+//! as many connections as `ulimit -Hn` allows, and says how many, in half a minute. 20,000 idle and
 //! 2,000 slow clients need 23,124 descriptors here, and as many in the proxy.
 
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
@@ -272,13 +272,13 @@ fn large_crowd(slow: usize) {
 }
 
 #[test]
-#[ignore = "20,000 clients: SECONDS"]
+#[ignore = "20,000 clients: ten seconds"]
 fn twenty_thousand_idle_clients_cost_little_and_hinder_nobody() {
     large_crowd(50);
 }
 
 #[test]
-#[ignore = "22,000 clients: SECONDS"]
+#[ignore = "22,000 clients: ten seconds"]
 fn twenty_thousand_idle_and_two_thousand_slow_clients_hinder_nobody() {
     large_crowd(2_000);
 }

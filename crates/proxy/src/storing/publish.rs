@@ -62,7 +62,10 @@ pub(crate) async fn publish(
     });
     let is_storable = times.is_some();
     let keys = claims(request, key, marker.as_deref(), part.as_deref());
-    let is_outdated = is_storable && !announce(core, request, writer, &keys).await;
+    // An answer from before a purge that names it is older than those from after it.
+    let is_purged =
+        times.is_some_and(|times| cache.is_purged(&times, request.url.as_bytes(), &head));
+    let is_outdated = is_storable && (is_purged || !announce(core, request, writer, &keys).await);
     let (times, part) = if is_outdated { (None, None) } else { (times, part) };
     let fate = if is_storable { Fate::Shared } else { Fate::Private };
     let (body_bytes, vary) = (answer.body_bytes(), marker.clone());
