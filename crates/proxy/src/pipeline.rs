@@ -205,7 +205,7 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     for _ in 0..JOINS_MAX {
         let (core, request) = (transaction.core, transaction.request);
         if let Some(stale) = &mut found.stale {
-            stale.since.get_or_insert_with(|| core.shared.cache.since_now(request.key));
+            stale.since.get_or_insert_with(|| Box::new(core.shared.cache.since_now(request.key)));
         }
         if found.refuse {
             return local::error(transaction, ErrorPage::OnlyIfCached, "").await;

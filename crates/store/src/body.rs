@@ -56,9 +56,10 @@ pub struct Borrowed {
 }
 
 impl Borrowed {
-    /// This part of the lender's memory.
-    pub fn new(lender: Arc<dyn Lender>, part: Range<usize>) -> Self {
-        Self { lender, part }
+    /// This part of the lender's memory. `None` if the lender does not have all of it.
+    pub fn new(lender: Arc<dyn Lender>, part: Range<usize>) -> Option<Self> {
+        let is_whole = part.start <= part.end && lender.lent(part.clone()).len() == part.len();
+        is_whole.then_some(Self { lender, part })
     }
 
     /// A part of it; `None` beyond its end.
@@ -260,6 +261,19 @@ mod tests {
         let mut out = [IoSlice::new(&[]); 64];
         let count = body.slices(from, to, &mut out);
         out[..count].iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    #[test]
+    fn more_than_the_lender_has_is_not_borrowed() {
+        let lender: Arc<dyn Lender> = Arc::new(vec![1_u8, 2, 3]);
+        let borrow = |part| Borrowed::new(Arc::clone(&lender), part);
+        assert_eq!(borrow(1..3).as_deref(), Some(&[2, 3][..]));
+        assert!(
+            [0..4, 3..5, usize::MAX - 1..usize::MAX].into_iter().all(|part| borrow(part).is_none())
+        );
+        let all = borrow(0..3).expect("all of it");
+        assert_eq!(all.part(1..2).as_deref(), Some(&[2][..]));
+        assert!(all.part(1..4).is_none());
     }
 
     #[test]

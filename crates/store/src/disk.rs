@@ -20,8 +20,9 @@ use crate::key::Key;
 use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
 use crate::object::{About, Object};
 use crate::scheme::{PUT_PARTS_MAX, Reader, Record, SchemeError, Writer};
+use crate::since::Since;
 use crate::vary::VaryMarker;
-use crate::versions::{Reading, Shown, Since};
+use crate::versions::{Reading, Shown};
 
 pub use held::Held;
 pub(crate) use records::remove_own;
@@ -454,15 +455,17 @@ impl DiskHit {
         Some(builder.finish())
     }
 
-    /// Whether a newer answer has become complete since it was opened. To be asked when a flow of
-    /// it can be joined.
-    pub fn is_outdated(&self) -> bool {
-        self.opened.1.is_outdated(&self.key)
+    /// Whether it is void: since it was opened, a newer answer has become complete, or it has been
+    /// purged. To be asked when a flow of it can be joined.
+    pub fn is_void(&self, cache: &Cache) -> bool {
+        !cache.in_flight().is_current(self.opened.0)
+            || self.opened.1.is_outdated(&self.key)
+            || cache.is_purged(&self.times, &self.url, &self.head)
     }
 
     /// When it was opened, for the object that is made of it.
     pub fn since(&self) -> Since {
-        Since(self.opened.1.again())
+        Since { epoch: self.opened.0, reading: self.opened.1.again() }
     }
 
     /// The flow information of this answer; nothing of it is kept in memory.

@@ -19,6 +19,7 @@ mod parts;
 pub mod purges;
 pub mod scheme;
 mod settings;
+mod since;
 mod together;
 mod upkeep;
 pub mod vary;
@@ -43,8 +44,9 @@ pub use object::{About, Object};
 pub use parts::{NotListed, PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
+pub use since::Since;
 pub use vary::{VaryMarker, next_serial};
-pub use versions::{Since, Standing, Voiding};
+pub use versions::{Standing, Voiding};
 
 #[cfg(test)]
 mod testing;

@@ -4,7 +4,8 @@ use crate::cache::Cache;
 use crate::flow::Epoch;
 use crate::key::Key;
 use crate::mem::Entry;
-use crate::versions::{Commit, Since};
+use crate::since::Since;
+use crate::versions::Commit;
 
 /// A commit, until it has ended: a newer answer waits for it.
 pub(crate) struct Committing<'a> {
@@ -30,7 +31,14 @@ impl Cache {
 
     /// To be called when an answer of this URL is found in memory and is not served at once.
     pub fn since_now(&self, primary: Key) -> Since {
-        Since(self.in_flight().read(primary))
+        let reading = self.in_flight().read(primary);
+        Since { epoch: self.in_flight().epoch(primary), reading }
+    }
+
+    /// Whether an answer of this key is void that was found then: a newer one has become complete,
+    /// or the URL has been purged.
+    pub fn is_void(&self, since: &Since, key: &Key) -> bool {
+        !self.in_flight().is_current(since.epoch) || since.reading.is_outdated(key)
     }
 
     /// Whether there may be an older answer than one that has arrived and is not stored: in memory,

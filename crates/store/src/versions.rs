@@ -620,17 +620,6 @@ impl Reading {
     }
 }
 
-/// When a stored answer was found, to tell whether a newer one has become complete since.
-#[derive(Debug)]
-pub struct Since(pub(crate) Reading);
-
-impl Since {
-    /// Whether a newer answer of this key has become complete since.
-    pub fn is_outdated(&self, key: &Key) -> bool {
-        self.0.is_outdated(key)
-    }
-}
-
 impl Drop for Reading {
     fn drop(&mut self) {
         self.versions.release(&self.primary);

@@ -12,6 +12,7 @@ pub(super) struct Csv {
 
 impl Csv {
     pub(super) fn parse(text: &str) -> Outcome<Self> {
+        check_quotes(text)?;
         let mut reader = ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
         let header = reader.headers()?.clone();
         if header.is_empty() {
@@ -23,6 +24,32 @@ impl Csv {
     pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         self.records.iter().map(move |cells| Row { header: &self.header, cells })
     }
+}
+
+/// Refuses quotes that the library would take silently, and with them whole rows as one field: one
+/// that is never closed, and text before or behind one.
+fn check_quotes(text: &str) -> Outcome {
+    let (mut is_quoted, mut before) = (false, '\n');
+    let (mut line, mut is_comment) = (1, false);
+    let mut rest = text.chars().peekable();
+    while let Some(now) = rest.next() {
+        is_comment = !is_quoted && (is_comment || before == '\n' && now == '#') && now != '\n';
+        match now {
+            '"' if is_comment => {}
+            '"' if is_quoted && rest.peek() == Some(&'"') => _ = rest.next(),
+            '"' if is_quoted && !matches!(rest.peek(), None | Some(',' | '\r' | '\n')) => {
+                return Err(format!("line {line}: text behind a quote").into());
+            }
+            '"' if !is_quoted && !matches!(before, ',' | '\n') => {
+                return Err(format!("line {line}: text before a quote").into());
+            }
+            '"' => is_quoted = !is_quoted,
+            '\n' => line += 1,
+            _ => {}
+        }
+        before = now;
+    }
+    if is_quoted { Err("a quote is not closed".into()) } else { Ok(()) }
 }
 
 /// One record; its fields have the names of the header.
@@ -81,6 +108,10 @@ mod tests {
         let error = |text: &str| Csv::parse(text).err().unwrap().to_string();
         assert_eq!(error("# nothing\n"), "there is no header");
         assert!(error("a,b\n1,2\n3\n").contains("found record with 1 fields"));
+        assert_eq!(error("a\n\"open\n"), "a quote is not closed");
+        assert_eq!(error("a,b\n1,\"2\n3,4\n5,6\n"), "a quote is not closed");
+        assert_eq!(error("a\n\"b\"c\n"), "line 2: text behind a quote");
+        assert_eq!(error("a\nb\"c\"\n"), "line 2: text before a quote");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Every value of squid.conf has a reader: every directive that works and every `pub` field of the
-//! types in `crates/conf/src/types` is read outside `conf`. An option that is parsed and then
-//! forgotten would have no effect, and no message would tell.
+//! types in `crates/conf/src/types` and `crates/options` is read elsewhere. An option that is
+//! parsed and then forgotten would have no effect, and no message would tell.
 //!
 //! A heuristic over words. A field is read by `.field` that is neither assigned nor called, in code
 //! that is not a test. Where other structs or functions have the same name, only files count that
@@ -12,12 +12,19 @@ use crate::source;
 use crate::workspace::File;
 use std::collections::{HashMap, HashSet};
 
-const TYPES: &str = "crates/conf/src/types/";
+const TYPES: [&str; 2] = ["crates/conf/src/types/", OPTIONS];
+/// The options of `cache_dir` are in a crate of their own. They are for the schemes, which call
+/// them by other names than their types: any read of a field of that name counts there.
+const OPTIONS: &str = "crates/options/";
+const SCHEMES: &str = "crates/schemes/";
+/// Of `crates/options`, the file with the documentation of options.
+const OPTIONS_DOC: &str = "crates/options/src/option.rs";
 const TABLE: &str = "crates/conf/src/table/";
 const CONF: &str = "crates/conf/";
 
 /// Fields that need no other reader, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 5] = [
+const EXCEPTIONS: [(&str, &str, &str); 6] = [
+    ("CossOptions", "maxfullbufs", "`full_stripes_max` is made of it"),
     ("Config", "run_without", "it decides while the file is read"),
     ("Config", "configuration_includes_quoted_values", "it decides how the file is read"),
     ("Location", "file", "others show it by `Display`"),
@@ -36,6 +43,7 @@ struct Field<'a> {
 
 /// A file of another crate, without tests.
 struct Code {
+    is_scheme: bool,
     /// All its words, and the directives it reads as `config.name`.
     words: HashSet<String>,
     /// Reads: the word before the point, and the field.
@@ -46,7 +54,8 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let mut fields = Vec::new();
     let mut holders: HashMap<String, HashSet<String>> = HashMap::new();
     for file in files {
-        if file.path.starts_with(TYPES) {
+        let has_types = TYPES.iter().any(|types| file.path.starts_with(types));
+        if has_types && file.path != OPTIONS_DOC {
             struct_fields(file, &mut fields, &mut holders);
         } else if file.path.starts_with(TABLE) {
             directives(file, &mut fields, &mut holders);
@@ -55,6 +64,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let is_other = |file: &&File| {
         file.path.starts_with("crates/")
             && !file.path.starts_with(CONF)
+            && !file.path.starts_with(OPTIONS)
             && !file.path.contains("tests")
     };
     let mut elsewhere: HashSet<String> = HashSet::new();
@@ -71,6 +81,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
                     || held.is_some_and(|held| held.iter().any(|of| code.words.contains(of)));
                 code.reads.iter().filter(|(_, name)| *name == field.name).any(|(before, _)| {
                     is_unique
+                        || code.is_scheme && field.file.starts_with(OPTIONS)
                         || if field.of == "Config" { before.ends_with("config") } else { names_it }
                 })
             })
@@ -174,7 +185,7 @@ fn code(file: &File, elsewhere: &mut HashSet<String>) -> Code {
     let mut words: HashSet<String> = tokens.iter().map(|token| token.text.to_owned()).collect();
     let configured = reads.iter().filter(|(before, _)| before.ends_with("config"));
     words.extend(configured.map(|(_, name)| format!("config.{name}")));
-    Code { words, reads }
+    Code { is_scheme: file.path.starts_with(SCHEMES), words, reads }
 }
 
 #[cfg(test)]
@@ -207,6 +218,19 @@ mod tests {
         assert!(forgotten(&all.replace("r.allow;", "r.allow == true;")).is_empty());
         let in_a_test = format!("#[cfg(test)]\nmod tests {{ {all} }}");
         assert_eq!(forgotten(&in_a_test).len(), 5);
+    }
+
+    #[test]
+    fn an_option_of_a_scheme_needs_a_scheme_that_reads_it() {
+        let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+        let options = "pub struct RockOptions {\n    pub knob: u32,\n    pub io: u32,\n}\n";
+        let scheme = "fn a(own: u32) { own.io }";
+        let read_by = |path: &str| {
+            let files = [file("crates/options/src/rock.rs", options), file(path, scheme)];
+            check(&files).iter().map(|finding| finding.line).collect::<Vec<_>>()
+        };
+        assert_eq!(read_by("crates/schemes/src/rock/mod.rs"), [2]);
+        assert_eq!(read_by("crates/options/src/other.rs"), [2, 3]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Stale {
     /// Whether it may be served when the server fails.
     pub may_serve_on_error: bool,
     /// When it was found; `None` for one in memory that has just been looked up.
-    pub since: Option<Since>,
+    pub since: Option<Box<Since>>,
 }
 
 /// The place of a stale answer.
@@ -65,13 +65,6 @@ impl Stale {
     /// A stale answer in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error, since: None }
-    }
-}
-
-impl Stale {
-    /// Whether a newer answer has become complete since it was found.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.since.as_ref().is_some_and(|since| since.is_outdated(&self.body.about().key))
     }
 }
 

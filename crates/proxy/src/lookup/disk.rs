@@ -104,7 +104,7 @@ async fn judge(
                 Disposition::Revalidate { may_serve_stale_on_error } => may_serve_stale_on_error,
                 _ => true,
             };
-            let since = Some(hit.since());
+            let since = Some(Box::new(hit.since()));
             let body = stale(core, hit, small).await;
             found.stale = body.map(|body| Stale { body, may_serve_on_error, since });
             found.serve_stale &= found.stale.is_some();

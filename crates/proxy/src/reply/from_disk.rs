@@ -40,15 +40,13 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
     }
     let cache = &core.shared.cache;
     let key = hit.key;
-    let is_outdated =
-        |hit: &DiskHit| hit.is_outdated() || cache.is_purged(&hit.times, &hit.url, &hit.head);
     let reader = match cache.begin_or_join(request.key, key, &hit.url) {
         Begin::Join(reader) if reader.flow().is_reading() => Some(reader),
         // A newer answer is on its way. This one is good enough if that one is for somebody else.
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
             match follow(transaction, reader, None, Tag::Miss).await {
-                Served::LookAgain if !is_outdated(&hit) => {
+                Served::LookAgain if !hit.is_void(cache) => {
                     feed(core, hit, cache.private(request.key, key))
                 }
                 served => return served,
@@ -57,7 +55,7 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
         // The answer is on disk, and a newer one is being written.
         Begin::Wait(_) => feed(core, hit, cache.private(request.key, key)),
         // A request that joins would take this answer for as new as the flow.
-        Begin::Lead(_) if is_outdated(&hit) => None,
+        Begin::Lead(_) if hit.is_void(cache) => None,
         Begin::Lead(writer) => {
             writer.flow().note_reading();
             feed(core, hit, writer)

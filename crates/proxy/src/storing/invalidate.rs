@@ -69,12 +69,15 @@ pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
     (url.authority() == base.authority() && url.scheme() == base.scheme()).then_some(url)
 }
 
-/// A stored answer that was to be validated or served; `None` if it has been purged by tag or
-/// prefix meanwhile, or a newer one has become complete. Call it when the flow for the answer
+/// A stored answer that was to be validated or served; `None` if it has been purged meanwhile, or a
+/// newer one has become complete. Call it when the flow for the answer
 /// exists: from then on, a request that would join the flow checks for later purges itself, and
 /// joins no flow that is older than a complete answer.
 pub(crate) fn unless_void(core: &Core, stale: Option<Stale>) -> Option<Stale> {
-    let is_purged =
-        |about: About<'_>| core.shared.cache.is_purged(about.times, about.url, about.head);
-    stale.filter(|stale| !is_purged(stale.body.about()) && !stale.is_outdated())
+    let cache = &core.shared.cache;
+    stale.filter(|stale| {
+        let about: About<'_> = stale.body.about();
+        !cache.is_purged(about.times, about.url, about.head)
+            && !stale.since.as_ref().is_some_and(|since| cache.is_void(since, &about.key))
+    })
 }

@@ -91,7 +91,7 @@ pub(super) fn put_now(dir: &Arc<Dir>, about: &About<'_>, body: &[&[u8]]) -> Opti
     builder.append(0, body).ok()?;
     let stored = dir.store_now(key, builder.finish(Some(body_bytes), dir.id))?;
     let part = stored.stored_range();
-    Some(Borrowed::new(Arc::new(stored.bytes), part))
+    Borrowed::new(Arc::new(stored.bytes), part)
 }
 
 impl Writer for CossWriter {

@@ -88,7 +88,7 @@ pub(crate) struct Appended {
 
 impl Appended {
     /// A part of the record, where it waits for the device.
-    pub(crate) fn lend(self, part: Range<usize>) -> Borrowed {
+    pub(crate) fn lend(self, part: Range<usize>) -> Option<Borrowed> {
         Borrowed::new(self.buffer, self.at + part.start..self.at + part.end)
     }
 }

@@ -222,7 +222,7 @@ pub(crate) fn put_now(store: &Arc<Store>, about: &About<'_>, body: &[&[u8]]) -> 
     let appended = store.put(&plan, body.iter().copied()).ok()?;
     count(store, (url.len() + head.bytes().len()) as u64 + body_bytes);
     let body_at = plan.surroundings_bytes();
-    Some(appended.lend(body_at..body_at + plan.inline_bytes))
+    appended.lend(body_at..body_at + plan.inline_bytes)
 }
 
 /// Counts a stored object.

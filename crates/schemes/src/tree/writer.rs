@@ -291,7 +291,7 @@ pub(crate) fn put_now(dir: &Arc<Dir>, about: &About<'_>, body: &[&[u8]]) -> Opti
         Ok::<_, SchemeError>((std::mem::take(&mut writer.buffer), start))
     };
     let (file, start) = at_once(stored)?.ok()?;
-    Some(Borrowed::new(Arc::new(file), start..start + body_bytes as usize))
+    Borrowed::new(Arc::new(file), start..start + body_bytes as usize)
 }
 
 impl Drop for TreeWriter {

@@ -63,7 +63,7 @@ impl DiskHit {
             return self.into_object(cache).await.map(Held::Memory);
         }
         self.tell(StoreEventKind::SwapIn, cache, body_bytes as u64);
-        Some(Held::Lent(self.lend(body_bytes)))
+        self.lend(body_bytes).map(Held::Lent)
     }
 
     /// Reserves memory for the whole body. Without it [`DiskHit::hold`] and
@@ -84,10 +84,11 @@ impl DiskHit {
     }
 
     /// For a body that is at hand.
-    fn lend(self, body_bytes: usize) -> Lent {
+    fn lend(self, body_bytes: usize) -> Option<Lent> {
         let Self { key, url, head, times, opened, reader, reserved, .. } = self;
-        let body = Body::Borrowed(Borrowed::new(Arc::new(AtHand(reader)), 0..body_bytes));
-        Lent(Box::new(Loan { object: Object::new(key, url, head, times, body), opened, reserved }))
+        let body = Body::Borrowed(Borrowed::new(Arc::new(AtHand(reader)), 0..body_bytes)?);
+        let object = Object::new(key, url, head, times, body);
+        Some(Lent(Box::new(Loan { object, opened, reserved })))
     }
 
     pub(super) fn tell(&self, kind: StoreEventKind, cache: &Cache, body_bytes: u64) {

@@ -89,7 +89,7 @@ impl TestScheme {
 
 /// Bytes as a scheme lends them.
 pub(crate) fn borrowed(bytes: &[u8]) -> Borrowed {
-    Borrowed::new(Arc::new(bytes.to_vec()), 0..bytes.len())
+    Borrowed::new(Arc::new(bytes.to_vec()), 0..bytes.len()).expect("all of it")
 }
 
 fn done<'a, T: 'a>(result: Result<T, SchemeError>) -> IoFuture<'a, T> {
