@@ -105,8 +105,7 @@ impl<'a> Route<'a> {
                     }
                     return Ok(reached);
                 }
-                Err(Failure { page: ErrorPage::ForwardTimeout, detail }) => {
-                    let late = Failure { page: ErrorPage::ForwardTimeout, detail };
+                Err(late) if late.page == ErrorPage::ForwardTimeout => {
                     return Err(self.last.take().unwrap_or(late));
                 }
                 Err(failure) => {
