@@ -5,7 +5,10 @@
 //! same error in the test. `HUMBOLDT_BIN` names the program to test; otherwise cargo builds it.
 //! Real Squid can take its place (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a scenario
 //! demands the usual behaviour.
-#![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
+#![allow(
+    clippy::print_stderr,
+    reason = "a test says what it skips or measures where the test runner shows it"
+)]
 
 pub mod client;
 pub mod dns;
@@ -30,12 +33,12 @@ pub fn schemes(all: &[&'static str]) -> Vec<&'static str> {
     all.iter().filter(is_wanted).copied().collect()
 }
 
-/// Tells a figure of a long test.
-pub fn note(what: &str) {
-    eprintln!("{what}");
-}
-
 /// Says that a scenario cannot be played on this machine.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
+}
+
+/// Says what a test has measured; `--nocapture` shows it.
+pub fn note(what: &str) {
+    eprintln!("measured: {what}");
 }

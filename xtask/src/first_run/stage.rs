@@ -166,8 +166,7 @@ impl Stage {
         wait("humboldt", || Ok(TcpStream::connect(address).is_ok()))
     }
 
-    /// Waits until the proxy, which was told to stop, has ended. An exit code other than 0 is an
-    /// error.
+    /// Waits until the proxy, which was told to stop, has ended with exit code 0.
     pub(super) fn wait_proxy_end(&mut self) -> Outcome {
         let Some(mut proxy) = self.proxy.take() else {
             return Err("humboldt is not running".into());
