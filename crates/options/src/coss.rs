@@ -72,7 +72,7 @@ pub(crate) const OPTIONS: &[DirOption<CossOptions>] = &[
         name: "maxfullbufs",
         value: number("stripes", 1, MEMBUFS_MAX - 1),
         unset: "4",
-        doc: "Full stripes that may wait to be written, fewer than `membufs`; beyond it nothing is stored.",
+        doc: "Full stripes that may wait to be written, fewer than `membufs`; beyond it nothing is stored. With fewer than five `membufs`, the default is one less than they are.",
         set: |options, count| options.maxfullbufs = Some(small(count)),
         get: |options| options.maxfullbufs.map(u64::from),
     },
