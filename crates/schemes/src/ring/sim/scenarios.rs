@@ -5,15 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 
-use humboldt_store::scheme::Reader;
+use humboldt_store::scheme::{Reader, Record};
+use humboldt_store::{About, StoredHead};
 
-use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, body, key, len, open, put, runtime, url};
+use super::{
+    SEGMENT_BYTES, SEGMENTS, SimFile, World, body, key, len, open, put, record, runtime, url,
+};
 use crate::block::BlockFile;
 use crate::ring::format::UNIT_BYTES;
 use crate::ring::index::{Entry, RingIndex};
 use crate::ring::purges::{Purges, Removal};
 use crate::ring::reader;
 use crate::ring::store::Store;
+use crate::ring::writer;
 
 #[test]
 fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
@@ -447,6 +451,33 @@ fn what_is_being_read_can_be_read_to_its_end_whatever_happens_to_the_object() {
     drop(reader);
     assert!(world.store.segments.used() < held, "free again");
     assert_eq!(world.store.health.errors(), 0);
+}
+
+#[test]
+fn what_is_borrowed_outlives_its_segment() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let content = body("http://lent/", 7, 0, 30_000);
+    let Record { key: name, url, head, times, .. } = record("http://lent/", 7);
+    let head = StoredHead::from_bytes(head).expect("a head");
+    let about = About { key: name, url: &url, head: &head, times: &times, body_bytes: 30_000 };
+    let all = writer::put_now(&world.store, &about, &[&content]).expect("room");
+    let part = all.part(10_000..10_100).expect("inside");
+    assert!(all.part(29_000..30_001).is_none());
+    let entry = world.store.index.get().and_then(|index| index.get(world.store.hash(&name)));
+    let segment = entry.expect("stored").location * UNIT_BYTES / SEGMENT_BYTES;
+    let generation = world.store.segments.generation(segment);
+    drop(all);
+    let mut next = 1000;
+    while world.store.segments.generation(segment) == generation {
+        next = store_of(&mut world, next, 60_000) + 1;
+        world.pump();
+    }
+    // Buffers of the same size are used again, but not this one.
+    assert!(*part == content[10_000..10_100]);
+    drop(world);
+    assert!(*part == content[10_000..10_100]);
 }
 
 #[test]
