@@ -3,17 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hashbrown::HashMap;
-use parking_lot::Mutex;
-
-use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind};
+use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind, Table};
 use crate::key::Key;
 use crate::mem::MemTier;
 use crate::purges::Purges;
 use crate::versions::{Fetch, Reading, Versions};
-
-/// Shards of the table, a power of two.
-const SHARDS: usize = 64;
 
 /// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two
 /// URLs share theirs in both tables does a purge of one keep a fetch of the other that runs at the
@@ -33,12 +27,10 @@ pub enum Begin {
     Wait(FlowReader),
 }
 
-type Shard = Mutex<HashMap<Key, Arc<Flow>>>;
-
 /// Objects in flight by key. Shared by all cores.
 #[derive(Debug)]
 pub struct InFlight {
-    shards: Box<[Shard]>,
+    table: Arc<Table>,
     epochs: [Box<[AtomicU32]>; 2],
     window_bytes: AtomicU64,
     tier: Arc<MemTier>,
@@ -50,7 +42,7 @@ impl InFlight {
     /// An empty table. `window_bytes` is `read_ahead_gap`.
     pub fn new(tier: Arc<MemTier>, window_bytes: u64, purges: Arc<Purges>) -> Arc<Self> {
         Arc::new(Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            table: Arc::default(),
             epochs: [(); 2].map(|()| (0..EPOCHS).map(|_| AtomicU32::new(0)).collect()),
             window_bytes: AtomicU64::new(window_bytes),
             tier,
@@ -59,14 +51,10 @@ impl InFlight {
         })
     }
 
-    fn shard(&self, key: &Key) -> &Shard {
-        &self.shards[key.high64() as usize & (SHARDS - 1)]
-    }
-
     /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL, the one that
     /// purges name.
-    pub fn begin_or_join(self: &Arc<Self>, primary: Key, key: Key, url: &[u8]) -> Begin {
-        let mut shard = self.shard(&key).lock();
+    pub fn begin_or_join(&self, primary: Key, key: Key, url: &[u8]) -> Begin {
+        let mut shard = self.table.shard(&key);
         // A flow that was aborted or purged, or whose first bytes are gone, cannot be joined; a new
         // one takes its place.
         let found = shard.get(&key).filter(|flow| !self.purges.may_concern(flow, url));
@@ -80,12 +68,12 @@ impl InFlight {
         let replaced = shard.insert(key, flow.clone());
         drop(shard);
         drop(replaced);
-        Begin::Lead(FlowWriter::new(flow, self.clone(), true))
+        Begin::Lead(FlowWriter::new(flow, Arc::clone(&self.table), true))
     }
 
     /// A flow that no request can join, for answers to requests that are not collapsed.
-    pub fn private(self: &Arc<Self>, primary: Key, key: Key) -> FlowWriter {
-        FlowWriter::new(self.new_flow(primary, key), self.clone(), false)
+    pub fn private(&self, primary: Key, key: Key) -> FlowWriter {
+        FlowWriter::new(self.new_flow(primary, key), Arc::clone(&self.table), false)
     }
 
     fn new_flow(&self, primary: Key, key: Key) -> Arc<Flow> {
@@ -98,16 +86,6 @@ impl InFlight {
         Flow::new(key, epoch, purge_number, fetch, window_bytes, self.tier.clone())
     }
 
-    /// There is an answer: no request joins another flow of this key that was requested before this
-    /// time.
-    pub(crate) fn retire(&self, key: &Key, newer: &Arc<Flow>, time: u64) {
-        let mut shard = self.shard(key).lock();
-        let is_older = |found: &Arc<Flow>| !Arc::ptr_eq(found, newer) && found.is_from_before(time);
-        let retired = if shard.get(key).is_some_and(is_older) { shard.remove(key) } else { None };
-        drop(shard);
-        drop(retired);
-    }
-
     /// Begins to read the directories' records of a URL.
     pub(crate) fn read(&self, primary: Key) -> Reading {
         Reading::new(&self.versions, primary)
@@ -115,17 +93,6 @@ impl InFlight {
 
     pub(crate) fn versions(&self) -> &Arc<Versions> {
         &self.versions
-    }
-
-    /// Removes a flow, unless another one has taken its place.
-    pub(crate) fn remove(&self, flow: &Arc<Flow>) {
-        let mut shard = self.shard(&flow.key()).lock();
-        let removed = match shard.get(&flow.key()) {
-            Some(found) if Arc::ptr_eq(found, flow) => shard.remove(&flow.key()),
-            _ => None,
-        };
-        drop(shard);
-        drop(removed);
     }
 
     /// The purge epoch of a URL now.
@@ -154,15 +121,16 @@ impl InFlight {
     /// stored.
     pub fn purge(&self, primary: Key) -> bool {
         self.begin_epoch(primary);
-        self.shard(&primary).lock().remove(&primary).is_some()
+        self.table.shard(&primary).remove(&primary).is_some()
     }
 
     /// The same for an answer that makes all earlier ones void and may be stored itself: its flow
     /// belongs to the epoch that begins here, and to none that another purge begins.
-    pub(crate) fn purge_for(self: &Arc<Self>, primary: Key, purge_number: u64) -> FlowWriter {
+    pub(crate) fn purge_for(&self, primary: Key, purge_number: u64) -> FlowWriter {
         let epoch = self.begin_epoch(primary);
-        self.shard(&primary).lock().remove(&primary);
-        FlowWriter::new(self.flow_of(primary, epoch, purge_number), self.clone(), false)
+        self.table.shard(&primary).remove(&primary);
+        let flow = self.flow_of(primary, epoch, purge_number);
+        FlowWriter::new(flow, Arc::clone(&self.table), false)
     }
 
     fn begin_epoch(&self, primary: Key) -> Epoch {
@@ -172,7 +140,7 @@ impl InFlight {
 
     /// Fetches that can be joined now.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.table.len()
     }
 
     /// Whether there are none.

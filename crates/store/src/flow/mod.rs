@@ -18,6 +18,7 @@
 mod fate;
 mod reader;
 mod state;
+mod table;
 mod wake;
 mod writer;
 
@@ -42,6 +43,7 @@ use crate::versions::{Fetch, Stamp};
 pub use fate::{Fate, Keep};
 pub use reader::FlowReader;
 use state::State;
+pub(crate) use table::Table;
 use wake::{WakeList, remember};
 pub use writer::FlowWriter;
 

@@ -11,12 +11,11 @@ use humboldt_sys::pages::Page;
 
 use crate::body::{Body, Borrowed};
 use crate::head::StoredHead;
-use crate::in_flight::InFlight;
 
 use super::wake::WakeList;
 use super::{
     AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress,
-    ReaderKind,
+    ReaderKind, Table,
 };
 
 /// The end of a flow.
@@ -77,7 +76,7 @@ pub(super) struct State {
     pub(super) gone_waker: Option<Waker>,
     /// The table in which requests find it until the disk writer is done, although its own writer
     /// is.
-    lingers_in: Option<Arc<InFlight>>,
+    lingers_in: Option<Arc<Table>>,
 }
 
 impl Default for State {
@@ -130,7 +129,7 @@ impl State {
         number: usize,
         window: u64,
         wakes: &mut WakeList,
-    ) -> Option<Arc<InFlight>> {
+    ) -> Option<Arc<Table>> {
         let mut table = None;
         if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
             self.clients -= usize::from(reader.kind == ReaderKind::Client);
@@ -149,7 +148,7 @@ impl State {
 
     /// The writer is done with `table`: the flow stays in it as long as a directory writes the
     /// complete body. Returns the table if it is not to stay.
-    pub(super) fn linger(&mut self, table: Option<Arc<InFlight>>) -> Option<Arc<InFlight>> {
+    pub(super) fn linger(&mut self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
         if !self.is_coming_to_disk() {
             return table;
         }

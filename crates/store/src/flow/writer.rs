@@ -9,7 +9,6 @@ use humboldt_sys::pages::{Page, PageMut};
 
 use crate::body::Borrowed;
 use crate::head::StoredHead;
-use crate::in_flight::InFlight;
 use crate::key::Key;
 use crate::mem::PageShortage;
 use crate::object::Object;
@@ -18,7 +17,7 @@ use super::state::{Ended, WriterWait};
 use super::wake::remember;
 use super::{
     AbortReason, Epoch, Fate, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind,
-    Writing,
+    Table, Writing,
 };
 use crate::versions::Standing;
 
@@ -31,8 +30,8 @@ pub struct FlowWriter {
     flow: Arc<Flow>,
     /// The table in which requests can join, until the flow turns out not to be shareable or is
     /// done.
-    registered: Option<Arc<InFlight>>,
-    table: Arc<InFlight>,
+    registered: Option<Arc<Table>>,
+    table: Arc<Table>,
     writing: Writing,
     /// The last page, while there is room in it.
     page: Option<PageMut>,
@@ -46,7 +45,7 @@ enum Step {
 }
 
 impl FlowWriter {
-    pub(crate) fn new(flow: Arc<Flow>, table: Arc<InFlight>, is_registered: bool) -> Self {
+    pub(crate) fn new(flow: Arc<Flow>, table: Arc<Table>, is_registered: bool) -> Self {
         let registered = is_registered.then(|| Arc::clone(&table));
         Self { writing: Writing::new(&flow), flow, registered, table, page: None, written: 0 }
     }
