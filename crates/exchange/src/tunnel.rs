@@ -11,8 +11,7 @@ use humboldt_base::counters::Counter;
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 
-use crate::client::h1::Socket;
-use crate::client::{BROKEN, CLOSED};
+use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
 use crate::memory;
 

@@ -12,15 +12,7 @@ use humboldt_sys::tcp::{PeerState, peer_state};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::h1::Socket;
-
-/// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest
-/// waits for EPOLLRDHUP and EPOLLHUP, but not for bytes to read. (TCP's urgent data, which the name
-/// refers to, is not requested when a socket is registered.)
-pub(crate) const CLOSED: Interest = Interest::PRIORITY;
-
-/// The connection is broken, for example reset: EPOLLERR.
-pub(crate) const BROKEN: Interest = Interest::ERROR;
+use super::socket::{BROKEN, CLOSED, Socket};
 
 /// How long a client may stay after its FIN while nothing is sent to it, if `half_closed_clients`
 /// allows it to stay at all: it may still read, or have closed both halves, which looks the same.

@@ -13,10 +13,10 @@ use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
 use humboldt_http::{FieldSink, Fields, Version};
 use humboldt_net::Stream;
-use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::StoredHead;
 
 use super::requests::RequestBody;
+use super::socket::Socket;
 use super::{ClientLost, ResetReason};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodySlices, ReplyHead, ReplySink};
@@ -33,15 +33,6 @@ const COPY_BYTES_MAX: usize = 4096;
 
 /// Beyond this many kept bytes, nothing is copied behind them.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-/// A client's socket, and the timers of its waits.
-pub(crate) struct Socket {
-    pub(crate) stream: Stream,
-    /// Timer of whatever is being waited for.
-    pub(crate) deadline: DeadlineSlot,
-    /// When the connection has to end (`client_lifetime`), whatever is going on.
-    pub(crate) lifetime: DeadlineSlot,
-}
 
 /// Whether a connection goes on after an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

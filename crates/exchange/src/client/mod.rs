@@ -3,6 +3,7 @@
 mod gone;
 pub(crate) mod h1;
 pub(crate) mod requests;
+mod socket;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -16,10 +17,10 @@ use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead};
 use crate::memory;
 use crate::tunnel::TunnelEnd;
 
-pub(crate) use gone::{BROKEN, CLOSED};
 pub use h1::H1Client;
 pub(crate) use requests::Event;
 pub use requests::Refused;
+pub(crate) use socket::{BROKEN, CLOSED, Socket};
 
 /// Why nothing more can be said to a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyDecoder, DecodeState, EncodeError, Framing, HeadError};
 use humboldt_http::{Method, RequestHead, Version};
 
-use super::h1::{After, H1Client, Socket};
+use super::h1::{After, H1Client};
+use super::socket::Socket;
 use super::{BodyFault, ClientLost};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodyPart};
