@@ -13,6 +13,7 @@ mod logs;
 mod network;
 mod options;
 mod peers;
+mod reference;
 mod scalar;
 mod storage;
 mod units;
@@ -24,6 +25,7 @@ pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
+pub(crate) use reference::options_table;
 pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,
@@ -32,18 +34,6 @@ pub(crate) use units::{Bytes, HeadBytes, KBytes, Millis, Seconds};
 
 use crate::diagnostics::Problem;
 use crate::line::Line;
-
-/// Tables of options for the reference, below the directive that has them.
-pub(crate) fn options_table(directive: &str) -> Option<String> {
-    match directive {
-        "cache_dir" => Some(dir_options::docs_table()),
-        "cache_peer" => Some(options::docs_table(peers::OPTIONS)),
-        "http_port" => Some(options::docs_table(network::OPTIONS)),
-        "refresh_pattern" => Some(options::docs_table(storage::REFRESH_OPTIONS)),
-        "logformat" => Some(crate::log_codes::docs_table()),
-        _ => None,
-    }
-}
 
 /// A type of value.
 pub(crate) trait Kind {
