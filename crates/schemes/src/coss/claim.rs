@@ -12,9 +12,8 @@ use std::sync::Arc;
 use super::data::DataFile;
 use super::format::{self, BLOCK_BYTES, PURGES_OFFSET, Superblock};
 use super::geometry::{Geometry, new_purge_bytes};
-use crate::OpenError;
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::coss::DirOptions;
+use crate::{CossOptions, DirOptions, OpenError};
 
 /// Name of the lock file in a directory.
 const LOCK_FILE: &str = "humboldt.lock";
@@ -78,7 +77,7 @@ fn place(path: &Path) -> Result<Place, OpenError> {
 }
 
 /// Makes sure that the store is ours, and claims it for this process. Creates missing parts.
-pub(super) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
+pub(super) fn claim(options: &DirOptions<CossOptions>) -> Result<Claimed, OpenError> {
     let path = &options.path;
     let place = place(path)?;
     // Before anything is created: options that make no sense leave nothing behind.
@@ -202,7 +201,7 @@ fn refuse_foreign_data(path: &Path, data_path: &Path, is_known: bool) -> Result<
 
 /// Takes the lock, and opens the data file or device.
 fn open_locked(
-    options: &DirOptions,
+    options: &DirOptions<CossOptions>,
     data: &Path,
     lock: Option<&Path>,
 ) -> Result<(Arc<dyn BlockFile>, File), OpenError> {
@@ -248,6 +247,7 @@ pub(super) fn write_superblock(data: &DataFile, superblock: &Superblock) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coss::DirOptions;
     use std::fs;
     use std::os::unix::fs::FileExt;
 

@@ -16,13 +16,11 @@ use super::data::DataFile;
 use super::format::{Purge, STRIPE_BYTES, Superblock};
 use super::geometry::Geometry;
 use super::purges::Fate;
-use super::rebuild::Job;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
-use super::worker;
-use crate::coss::DirOptions;
 use crate::health::Health;
 use crate::simulated::{Background, Bell};
+use crate::{CossOptions, DirOptions};
 
 /// Most bytes of objects in the hands of readers and writers at a time.
 const IN_HAND_BYTES_MAX: u64 = 64 << 20;
@@ -38,9 +36,27 @@ pub(super) struct Counts {
     evictions: AtomicU64,
 }
 
+/// The remaining work before the index is complete.
+pub(super) struct Job {
+    pub(super) kind: JobKind,
+    /// All that the purge log said when the store was opened.
+    pub(super) purges: Vec<Purge>,
+}
+
+/// The source of the index.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum JobKind {
+    /// There is nothing.
+    Nothing,
+    /// From the snapshot.
+    Load,
+    /// From the stripes.
+    Scan,
+}
+
 /// An open store.
 pub(super) struct Dir {
-    pub(super) options: DirOptions,
+    pub(super) options: DirOptions<CossOptions>,
     pub(super) geometry: Geometry,
     pub(super) data: DataFile,
     pub(super) id: u64,
@@ -66,8 +82,8 @@ pub(super) struct Dir {
     percent: AtomicU8,
     is_closed: AtomicBool,
     is_stopping: AtomicBool,
-    worker: Mutex<Option<Background>>,
-    has_worker: AtomicBool,
+    pub(super) worker: Mutex<Option<Background>>,
+    pub(super) has_worker: AtomicBool,
     lock: Mutex<Option<File>>,
 }
 
@@ -107,7 +123,7 @@ impl Drop for Hold {
 
 impl Dir {
     pub(super) fn new(
-        options: DirOptions,
+        options: DirOptions<CossOptions>,
         geometry: Geometry,
         data: DataFile,
         lock: File,
@@ -410,20 +426,6 @@ impl Dir {
     /// An error of the system as callers see it.
     pub(super) fn io_error(&self, operation: &str, source: std::io::Error) -> SchemeError {
         SchemeError::Io { operation: format!("{operation} {}", self.data.path.display()), source }
-    }
-
-    /// Starts the worker at the first use.
-    fn start_worker(self: &Arc<Self>) -> Result<(), SchemeError> {
-        if self.has_worker.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut worker = self.worker.lock();
-        if worker.is_none() && !self.is_stopping() {
-            *worker =
-                Some(worker::spawn(self).map_err(|e| self.io_error("start a thread for", e))?);
-            self.has_worker.store(true, Ordering::Release);
-        }
-        Ok(())
     }
 
     /// Nothing is stored or read from now on; all threads end after their present job. `false` if

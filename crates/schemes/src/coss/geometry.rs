@@ -2,8 +2,7 @@
 
 use super::format::{BLOCK_BYTES, PURGES_BYTES_MAX, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
 use super::record::BODY_BYTES_MAX;
-use crate::OpenError;
-use crate::coss::DirOptions;
+use crate::{CossOptions, DirOptions, OpenError};
 
 /// Most blocks in a store: a file number has 24 bits, as in Squid.
 const BLOCKS_MAX: u64 = 1 << 24;
@@ -46,7 +45,10 @@ pub(super) fn new_purge_bytes(capacity_bytes: u64) -> u64 {
 
 impl Geometry {
     /// Checks the options for a store whose purge log has `purge_bytes`.
-    pub(super) fn new(options: &DirOptions, purge_bytes: u64) -> Result<Self, OpenError> {
+    pub(super) fn new(
+        options: &DirOptions<CossOptions>,
+        purge_bytes: u64,
+    ) -> Result<Self, OpenError> {
         let own = &options.own;
         own.check().map_err(|error| options.bad(error))?;
         let bad = |reason| options.bad(reason);
@@ -125,6 +127,7 @@ fn block_bytes(capacity_bytes: u64, configured: Option<u32>) -> Result<u32, &'st
 mod tests {
     use super::*;
     use crate::CossOptions;
+    use crate::coss::DirOptions;
 
     fn geometry(
         capacity_bytes: u64,

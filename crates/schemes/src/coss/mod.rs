@@ -36,9 +36,9 @@ use humboldt_store::{About, Borrowed, Key};
 
 use self::claim::Claimed;
 use self::dir::Dir;
+use self::dir::{Job, JobKind};
 use self::format::{PURGES_OFFSET, Superblock};
 use self::purges::Purges;
-use self::rebuild::{Job, JobKind};
 use self::stripes::Log;
 use self::writer::CossWriter;
 use crate::{CossOptions, OpenError};

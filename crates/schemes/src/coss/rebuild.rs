@@ -6,7 +6,7 @@ use std::io;
 use humboldt_store::index::FileEntry;
 
 use super::claim;
-use super::dir::Dir;
+use super::dir::{Dir, Job, JobKind};
 use super::format::{
     Purge, STRIPE_BYTES, TRAILER_BYTES, TableEntry, UNIT_BYTES, decode_table, decode_trailer,
     table_bytes,
@@ -18,24 +18,6 @@ const SCAN_BYTES: usize = 16 * 1024;
 
 /// A snapshot up to this length is read before the start returns.
 const SHORT_SNAPSHOT_BYTES: u64 = 8 << 20;
-
-/// The remaining work before the index is complete.
-pub(super) struct Job {
-    pub(super) kind: JobKind,
-    /// All that the purge log said when the store was opened.
-    pub(super) purges: Vec<Purge>,
-}
-
-/// The source of the index.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum JobKind {
-    /// There is nothing.
-    Nothing,
-    /// From the snapshot.
-    Load,
-    /// From the stripes.
-    Scan,
-}
 
 /// The part that takes no time.
 pub(super) fn begin(dir: &Dir) {

@@ -8,6 +8,7 @@ use std::task::Waker;
 
 use humboldt_base::vital::Vital;
 use humboldt_store::index::FileIndex;
+use humboldt_store::scheme::SchemeError;
 
 use super::dir::Dir;
 use super::format::{BLOCK_BYTES, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
@@ -16,8 +17,22 @@ use super::rebuild;
 use super::stripes::{Log, Unwritten, Victims};
 use crate::simulated::{Background, Next};
 
-/// Starts it.
-pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<Background> {
+impl Dir {
+    /// Starts the worker at the first use.
+    pub(super) fn start_worker(self: &Arc<Self>) -> Result<(), SchemeError> {
+        if self.has_worker.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut worker = self.worker.lock();
+        if worker.is_none() && !self.is_stopping() {
+            *worker = Some(spawn(self).map_err(|e| self.io_error("start a thread for", e))?);
+            self.has_worker.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+fn spawn(dir: &Arc<Dir>) -> io::Result<Background> {
     let (of_thread, of_steps) = (Arc::clone(dir), Arc::clone(dir));
     let all = move || {
         let _vital = Vital::new("the thread of a coss cache_dir");
