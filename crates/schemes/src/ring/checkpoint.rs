@@ -6,12 +6,13 @@
 //! newest.
 
 use std::io;
+use std::sync::Arc;
 
 use humboldt_base::xxh3::xxh3_64;
 
 use super::format::{Corrupt, u32_at, u64_at};
+use super::geometry::CAPACITY_BYTES_MAX;
 use super::index::{IMAGE_PREFIX_BYTES, MalformedIndex, RingIndex, image_bytes};
-use super::layout::CAPACITY_BYTES_MAX;
 use super::segments::{SEGMENT_BYTES_MIN, SegmentEntry, Use};
 use crate::block::BlockFile;
 
@@ -177,6 +178,32 @@ pub(crate) fn read_index(
         Ok(Some(image))
     };
     RingIndex::from_shards(head.number, objects_max, next)
+}
+
+/// Operations of a run have higher numbers than those of all runs before, also those that no
+/// checkpoint contains: between two checkpoints there are fewer than this.
+pub(crate) const SEQUENCE_GAP: u64 = 1 << 32;
+
+/// The newest valid head; and whether the other file has an unreadable one, which may have been
+/// newer.
+pub(crate) fn newest(
+    store_id: u64,
+    segment_bytes: u64,
+    files: &[Arc<dyn BlockFile>; 2],
+) -> io::Result<(Option<Head>, bool)> {
+    let mut found: Option<Head> = None;
+    let mut is_doubtful = false;
+    for file in files {
+        let head = read_head(&**file)?
+            .filter(|head| head.store_id == store_id && head.segment_bytes == segment_bytes);
+        is_doubtful |= head.is_none() && file.len()? > 0;
+        if let Some(head) = head
+            && found.as_ref().is_none_or(|found| found.number < head.number)
+        {
+            found = Some(head);
+        }
+    }
+    Ok((found, is_doubtful))
 }
 
 #[cfg(test)]

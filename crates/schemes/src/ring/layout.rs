@@ -10,11 +10,10 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::geometry::{CAPACITY_BYTES_MAX, Files, Geometry};
 use super::segments::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, segment_bytes_for};
-use super::store::{Files, Geometry};
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::ring::DirOptions;
-use crate::{OpenError, PageCache};
+use crate::{DirOptions, OpenError, PageCache, RingOptions};
 
 /// Name of the file that names the owner of the directory.
 const LOCK_FILE: &str = "humboldt.lock";
@@ -30,9 +29,6 @@ const SCHEME: &str = "scheme ring\nformat 1\n";
 
 /// Longest lock file that is read.
 const LOCK_FILE_BYTES_MAX: usize = 1024;
-
-/// Locations have 34 bits.
-pub(crate) const CAPACITY_BYTES_MAX: u64 = 8 << 40;
 
 /// Threads for reads and writes that need not be fast.
 const SMALL_FILE_THREADS: u32 = 1;
@@ -50,7 +46,7 @@ fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> 
 }
 
 /// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
-pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
+pub(crate) fn claim(options: &DirOptions<RingOptions>) -> Result<Claimed, OpenError> {
     let path = &options.path;
     options.own.check().map_err(|error| options.bad(error))?;
     if options.capacity_bytes > CAPACITY_BYTES_MAX {
@@ -109,7 +105,7 @@ fn new_id(path: &Path) -> Result<u64, OpenError> {
 /// Store id and length of segments, from the lock file, which is written if it is missing.
 fn read_or_write_claim(
     lock: &std::fs::File,
-    options: &DirOptions,
+    options: &DirOptions<RingOptions>,
 ) -> Result<(u64, u64), OpenError> {
     let path = &options.path;
     let mut bytes = vec![0; LOCK_FILE_BYTES_MAX];
@@ -144,7 +140,7 @@ fn read_or_write_claim(
     }
 }
 
-fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
+fn open_files(options: &DirOptions<RingOptions>) -> Result<Files, OpenError> {
     let open = |name: &str, direct: bool, lasting: bool, threads: u32| {
         let path = options.path.join(name);
         let io = options.own.io;

@@ -9,6 +9,8 @@
 mod checkpoint;
 mod doubts;
 mod format;
+mod geometry;
+mod housekeeping;
 mod index;
 mod keeper;
 mod layout;

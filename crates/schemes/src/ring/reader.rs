@@ -13,8 +13,7 @@ use super::format::{
     BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Surroundings, UNIT_BYTES, claimed,
 };
 use super::index::{Entry, Hash64};
-use super::keeper::{read_data, span};
-use super::store::Store;
+use super::store::{Store, read_data, span};
 
 /// How often an open starts again because the object was moved or replaced while it was being read.
 const OPEN_TRIES: usize = 8;

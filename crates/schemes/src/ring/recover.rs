@@ -12,39 +12,12 @@ use super::format::{
     TRAILER_BYTES, UNIT_BYTES,
 };
 use super::index::{Entry, Hash64, RingIndex};
-use super::keeper::read_data;
 use super::length::LengthClass;
 use super::log::PENDING_BYTES_MAX;
 use super::purges::Removal;
 use super::reader;
 use super::segments::{SegmentEntry, SegmentSet, Use};
-use super::store::Store;
-
-/// Operations of a run have higher numbers than those of all runs before, also those that no
-/// checkpoint contains: between two checkpoints there are fewer than this.
-pub(crate) const SEQUENCE_GAP: u64 = 1 << 32;
-
-/// The newest valid head; and whether the other file has an unreadable one, which may have been
-/// newer.
-pub(crate) fn newest(
-    store_id: u64,
-    segment_bytes: u64,
-    files: &[Arc<dyn crate::block::BlockFile>; 2],
-) -> io::Result<(Option<Head>, bool)> {
-    let mut found: Option<Head> = None;
-    let mut is_doubtful = false;
-    for file in files {
-        let head = checkpoint::read_head(&**file)?
-            .filter(|head| head.store_id == store_id && head.segment_bytes == segment_bytes);
-        is_doubtful |= head.is_none() && file.len()? > 0;
-        if let Some(head) = head
-            && found.as_ref().is_none_or(|found| found.number < head.number)
-        {
-            found = Some(head);
-        }
-    }
-    Ok((found, is_doubtful))
-}
+use super::store::{Store, read_data};
 
 /// Reads the index and later operations. After any failure the ring starts empty, and logs it.
 pub(crate) fn recover(store: &Arc<Store>) {
@@ -99,7 +72,7 @@ enum Useless {
 
 fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     let (head, is_doubtful) =
-        newest(store.store_id, store.geometry.segment_bytes, &store.checkpoints)?;
+        checkpoint::newest(store.store_id, store.geometry.segment_bytes, &store.checkpoints)?;
     let Some(head) = head else {
         return if is_doubtful { Err(Useless::Outdated) } else { Ok(None) };
     };
@@ -296,7 +269,7 @@ fn replay(
         last = last.max(sequence);
         copies.remove(index, hash);
     }
-    store.log.restore(last + SEQUENCE_GAP);
+    store.log.restore(last + checkpoint::SEQUENCE_GAP);
 }
 
 /// Makes segments free that had been reclaimed; returns their numbers.

@@ -26,10 +26,11 @@ use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
 
+use super::geometry::{Files, Geometry};
 use super::layout::Claimed;
 use super::reader;
 use super::recover;
-use super::store::{Files, Geometry, Store};
+use super::store::Store;
 use super::writer::{self, RingWriter};
 use crate::battery::{body, key, record};
 use crate::block::{BlockFile, ReadFuture, WriteDone, WriteFuture};

@@ -8,69 +8,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use humboldt_store::Key;
 use humboldt_store::scheme::{SchemeError, SchemeStats};
+use humboldt_sys::aligned::Buffer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::checkpoint;
 use super::doubts::Doubts;
 use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
+use super::geometry::Geometry;
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::Keeper;
 use super::layout::Claimed;
 use super::log::{Appended, Full, Job, Log};
 use super::purges::{Purges, Removal, Turn, Unlogged};
-use super::recover;
 use super::segments::{SegmentSet, Segments};
-use crate::PageCache;
 use crate::block::BlockFile;
 use crate::block::Luck;
 use crate::health::{DISK_FULL, Health, is_disk_full};
-use crate::ring::DirOptions;
-
-/// Longest body that is kept in one record.
-const INLINE_BYTES_MAX: u64 = 1024 * 1024;
-/// Fragments of the first [`SHORT_FRAGMENTS`] are this long, so that a short range of a long object
-/// costs little …
-const SHORT_FRAGMENT_BYTES: u64 = 256 * 1024;
-/// … and later ones are longer, so that there are not too many.
-const SHORT_FRAGMENTS: usize = 256;
+use crate::{DirOptions, PageCache, RingOptions};
 
 /// Most removals that are remembered while the index is being read.
 const EARLY_REMOVALS_MAX: usize = 1 << 20;
-
-/// The division of the data.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Geometry {
-    pub(crate) segment_bytes: u64,
-    pub(crate) segments: u32,
-}
-
-impl Geometry {
-    pub(crate) fn segment_units(&self) -> u64 {
-        self.segment_bytes / UNIT_BYTES
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.segment_bytes * u64::from(self.segments)
-    }
-
-    /// Longest record.
-    pub(crate) fn record_units_max(&self) -> u64 {
-        self.segment_units() / 2
-    }
-
-    /// Longest body in one record.
-    pub(crate) fn inline_bytes_max(&self) -> usize {
-        INLINE_BYTES_MAX.min(self.segment_bytes / 4) as usize
-    }
-
-    /// Length of the next fragment of an object that has `fragments` already.
-    pub(crate) fn fragment_bytes(&self, fragments: usize) -> usize {
-        match fragments {
-            0..SHORT_FRAGMENTS => SHORT_FRAGMENT_BYTES.min(self.segment_bytes / 4) as usize,
-            _ => self.inline_bytes_max(),
-        }
-    }
-}
 
 /// Counters since the start.
 #[derive(Default)]
@@ -98,18 +56,9 @@ impl Counts {
     }
 }
 
-/// The files of a ring.
-pub(crate) struct Files {
-    pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file through the page cache, if reads or writes may use it.
-    pub(crate) cached: Arc<dyn BlockFile>,
-    pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
-    pub(crate) purges: [Arc<dyn BlockFile>; 2],
-}
-
 /// One ring.
 pub(crate) struct Store {
-    pub(crate) options: DirOptions,
+    pub(crate) options: DirOptions<RingOptions>,
     pub(crate) geometry: Geometry,
     pub(crate) store_id: u64,
     pub(crate) data: Arc<dyn BlockFile>,
@@ -144,12 +93,12 @@ pub(crate) struct Store {
 
 impl Store {
     /// Puts together the parts found in a directory.
-    pub(crate) fn new(options: &DirOptions, claimed: Claimed) -> io::Result<Self> {
+    pub(crate) fn new(options: &DirOptions<RingOptions>, claimed: Claimed) -> io::Result<Self> {
         let Claimed { lock, store_id, geometry, files } = claimed;
-        let (head, _) = recover::newest(store_id, geometry.segment_bytes, &files.checkpoints)?;
+        let (head, _) = checkpoint::newest(store_id, geometry.segment_bytes, &files.checkpoints)?;
         let number = head.as_ref().map_or(0, |head| head.number);
         let now = now_ns();
-        let sequence = head.map_or(now, |head| now.max(head.sequence + recover::SEQUENCE_GAP));
+        let sequence = head.map_or(now, |head| now.max(head.sequence + checkpoint::SEQUENCE_GAP));
         let doubts = Arc::new(Doubts::default());
         Ok(Self {
             options: options.clone(),
@@ -399,6 +348,25 @@ enum Forgotten {
     Perhaps,
     /// It was not, and recovery cannot find it.
     Unknown,
+}
+
+/// Reads `bytes` at `offset` of the data, both multiples of the device's blocks, on this thread.
+pub(crate) fn read_data(store: &Store, offset: u64, bytes: usize) -> std::io::Result<Buffer> {
+    let mut buffer = Buffer::new(bytes);
+    let read = store.data.read_blocking(offset, &mut buffer)?;
+    store.counts.read(read as u64);
+    buffer.set_len(read);
+    Ok(buffer)
+}
+
+/// Length of the units' area of a record of this class at this location, as it is to be read:
+/// offset in bytes, and length.
+pub(crate) fn span(store: &Store, location: u64, record_bytes: u64) -> (u64, usize) {
+    let offset = location * UNIT_BYTES;
+    let start = offset - offset % format::IO_BYTES;
+    let end =
+        (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
+    (start, end.saturating_sub(start) as usize)
 }
 
 /// Nanoseconds since 1970.
