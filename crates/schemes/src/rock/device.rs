@@ -19,6 +19,9 @@ use crate::RockOptions;
 use crate::block::{BlockFile, ReadFuture};
 use crate::health::{DISK_FULL, Health, is_disk_full};
 
+/// How long a stop waits for reads and writes that are under way.
+pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// With this many operations under way, the device is as busy as can be: load 1000.
 const LOAD_DEPTH: u64 = 64;
 

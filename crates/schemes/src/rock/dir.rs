@@ -25,9 +25,8 @@ use super::format::{Corrupt, FileHeader, HEADER_COPY_BYTES, Meta, UNIT_BYTES};
 use super::held::Hold;
 use super::rebuild::Rebuild;
 use super::slots::{Run, Slots, Tag, Taken};
-use super::snapshot;
 use crate::health::DISK_FULL;
-use crate::rock::DirOptions;
+use crate::{DirOptions, RockOptions};
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;
@@ -66,7 +65,7 @@ pub(crate) struct Counts {
 
 /// An open cache directory.
 pub(crate) struct Dir {
-    pub(crate) options: DirOptions,
+    pub(crate) options: DirOptions<RockOptions>,
     pub(crate) root: OwnedFd,
     pub(crate) device: Arc<Device>,
     pub(crate) index: FileIndex,
@@ -102,7 +101,7 @@ fn share(slots: u32, percent: u8) -> u32 {
 
 impl Dir {
     pub(crate) fn new(
-        options: DirOptions,
+        options: DirOptions<RockOptions>,
         (root, lock): (OwnedFd, OwnedFd),
         device: Device,
         header: FileHeader,
@@ -317,13 +316,6 @@ impl Dir {
     /// The header as it is in the file.
     pub(crate) fn header(&self) -> FileHeader {
         *self.header.lock()
-    }
-
-    /// Leaves the mark of a clean stop. Nothing must be under way.
-    pub(crate) fn write_snapshot(&self) -> Result<(), SchemeError> {
-        self.device.judge("sync", self.device.file.sync_blocking())?;
-        let number = self.device.judge("write the index of", snapshot::write(self))?;
-        self.write_header(|header| header.snapshot = number)
     }
 
     /// Gives the directory free.

@@ -8,23 +8,13 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::files::FILE_MODE;
 use super::snapshot;
-use crate::OpenError;
-use crate::rock::DirOptions;
+use crate::{DirOptions, OpenError, RockOptions};
 
 /// Name of the file that names the owner of the directory.
 pub(crate) const LOCK_FILE: &str = "humboldt.lock";
-/// The file of slots, Squid's name for it.
-pub(crate) const SLOT_FILE: &str = "rock";
-/// Written by a clean stop.
-pub(crate) const SNAPSHOT_FILE: &str = "rock.index";
-/// A snapshot being written.
-pub(crate) const SNAPSHOT_FILE_NEW: &str = "rock.index.new";
-/// Purges during a rebuild.
-pub(crate) const PURGE_FILE: &str = "rock.purged";
 
-/// Permissions of files, before the umask.
-pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 const DIR_MODE: u32 = 0o750;
 
 const TITLE: &str = "Humboldt cache directory";
@@ -41,7 +31,7 @@ pub(crate) struct Claimed {
 }
 
 /// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
-pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
+pub(crate) fn claim(options: &DirOptions<RockOptions>) -> Result<Claimed, OpenError> {
     check(options)?;
     let path = &options.path;
     make_path(path)?;
@@ -52,7 +42,7 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     Ok(Claimed { root, lock })
 }
 
-fn check(options: &DirOptions) -> Result<(), OpenError> {
+fn check(options: &DirOptions<RockOptions>) -> Result<(), OpenError> {
     options.own.check().map_err(|error| options.bad(error))?;
     options.check_water_marks()
 }
@@ -114,7 +104,7 @@ fn claim_text(slot_bytes: u32) -> String {
     format!("{TITLE}\nscheme rock\nformat {FORMAT}\nslot-size {slot_bytes}\n")
 }
 
-fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<OwnedFd, OpenError> {
+fn claim_lock(root: &OwnedFd, options: &DirOptions<RockOptions>) -> Result<OwnedFd, OpenError> {
     let path = &options.path;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let lock = rustix::fs::openat(root, LOCK_FILE, flags, FILE_MODE)
@@ -149,6 +139,7 @@ fn unlike(path: &Path, found: &str, wanted: &str) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rock::DirOptions;
     use std::fs;
 
     #[test]

@@ -8,6 +8,7 @@
 mod chain;
 mod device;
 mod dir;
+mod files;
 mod format;
 mod held;
 mod layout;
@@ -15,6 +16,7 @@ mod pace;
 mod purge;
 mod reader;
 mod rebuild;
+mod refill;
 mod scan;
 mod slots;
 mod snapshot;
@@ -27,7 +29,6 @@ use std::future::ready;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
@@ -35,10 +36,12 @@ use humboldt_store::scheme::{
     Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
+use self::device::CLOSE_PATIENCE;
 use self::device::Device;
 use self::dir::{Dir, header_for_start, write_header_copies};
+use self::files::{PURGE_FILE, SLOT_FILE};
 use self::format::{FILE_HEADER_BYTES, FileHeader, Geometry, HEADER_COPY_BYTES, Shape};
-use self::layout::{Claimed, PURGE_FILE, SLOT_FILE, failed};
+use self::layout::{Claimed, failed};
 use self::rebuild::{Job, Rebuild};
 use self::slots::{Run, Slots};
 use self::writer::{RockWriter, WHOLE_AT_END_BYTES_MAX};
@@ -50,9 +53,6 @@ pub(crate) type DirOptions = crate::DirOptions<RockOptions>;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "rock";
-
-/// How long a stop waits for reads and writes that are under way.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Creates the directory and the slot file.
 pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
@@ -106,7 +106,7 @@ impl Rock {
         };
         let dir = Dir::new(options.clone(), (root, lock), device, header, slots, rebuild);
         let dir = Arc::new(dir);
-        rebuild::begin(&dir);
+        refill::begin(&dir);
         Ok(Self { dir })
     }
 }
@@ -205,7 +205,7 @@ impl Scheme for Rock {
 
     fn maintain(&self) -> IoFuture<'_, ()> {
         if self.dir.device.in_service().is_ok() {
-            rebuild::go_on(&self.dir);
+            refill::go_on(&self.dir);
             self.dir.evict_some();
         }
         Box::pin(ready(Ok(())))

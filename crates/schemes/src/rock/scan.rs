@@ -12,11 +12,13 @@ use humboldt_store::index::{FileEntry, IndexKey};
 
 use super::dir::{Dir, flags};
 use super::format::{FILE_HEADER_BYTES, Meta, Shape, SlotHeader};
-use super::rebuild;
 use super::slots::{END, Run, Slots, Tag};
 
 /// Bytes that are read at once; at least a slot.
 const READ_BYTES: usize = 1 << 20;
+
+/// Slots that are given free under one lock.
+const FREE_BATCH: u32 = 64 * 1024;
 
 /// The contents of the first slot of an object.
 #[derive(Copy, Clone)]
@@ -43,7 +45,7 @@ pub(crate) fn begin(dir: &Dir) -> u32 {
     let len = dir.device.file.len().unwrap_or(0);
     let behind = len.saturating_sub(FILE_HEADER_BYTES).div_ceil(geometry.slot_bytes as u64);
     let end = u32::try_from(behind).unwrap_or(total).min(total);
-    rebuild::free_where(dir, total, |slot| slot >= end);
+    free_where(dir, total, |slot| slot >= end);
     dir.rebuild.set_scanning();
     end
 }
@@ -76,9 +78,7 @@ pub(crate) fn scan(dir: &Arc<Dir>, end: u32) {
             reject(dir, &mut seen, &found);
         }
     }
-    rebuild::free_where(dir, end, |slot| {
-        seen.marks.get(slot as usize).is_some_and(|mark| *mark != 0)
-    });
+    free_where(dir, end, |slot| seen.marks.get(slot as usize).is_some_and(|mark| *mark != 0));
 }
 
 /// Reads slots. A part that cannot be read is tried again slot by slot, and then given up.
@@ -243,4 +243,18 @@ pub(crate) fn overwrite(dir: &Dir, slot: u32) {
     // A failure is counted and logged. The log of purges is gone after the rebuild, so this object
     // could return once.
     let _ = dir.device.write_blocking(dir.device.geometry.offset(slot), zeros);
+}
+
+/// Gives free, in batches, the slots for which `is_free`.
+pub(crate) fn free_where(dir: &Dir, total: u32, mut is_free: impl FnMut(u32) -> bool) {
+    let mut at = 0;
+    while at < total {
+        let end = at.saturating_add(FREE_BATCH).min(total);
+        let mut slots = dir.slots.lock();
+        for slot in (at..end).filter(|slot| is_free(*slot)) {
+            slots.give_back(&[Run { start: slot, len: 1 }]);
+        }
+        drop(slots);
+        at = end;
+    }
 }

@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
+use humboldt_store::scheme::SchemeError;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::dir::Dir;
+use super::files::{FILE_MODE, SNAPSHOT_FILE, SNAPSHOT_FILE_NEW};
 use super::format::{array, u32_at, u64_at};
-use super::layout::{FILE_MODE, SNAPSHOT_FILE, SNAPSHOT_FILE_NEW};
 use super::slots::{Run, Tag};
 use crate::simulated::plain;
 
@@ -38,6 +39,15 @@ pub(crate) enum Item {
     Object(IndexKey, FileEntry, Vec<Run>),
     /// A stale slot.
     Stale(Tag, u32),
+}
+
+impl Dir {
+    /// Leaves the mark of a clean stop. Nothing must be under way.
+    pub(crate) fn write_snapshot(&self) -> Result<(), SchemeError> {
+        self.device.judge("sync", self.device.file.sync_blocking())?;
+        let number = self.device.judge("write the index of", write(self))?;
+        self.write_header(|header| header.snapshot = number)
+    }
 }
 
 /// A snapshot being read.
@@ -166,7 +176,7 @@ fn decode(rest: &mut &[u8]) -> Option<Item> {
 }
 
 /// Writes the snapshot of a directory in which nothing changes any more; returns its number.
-pub(crate) fn write(dir: &Dir) -> io::Result<u64> {
+fn write(dir: &Dir) -> io::Result<u64> {
     let before = dir.header();
     let number = before.writes + 1;
     let store_id = dir.device.geometry.store_id;

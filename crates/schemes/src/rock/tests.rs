@@ -16,7 +16,7 @@ use humboldt_store::scheme::Scheme;
 use tempfile::TempDir;
 
 use super::Rock;
-use super::layout::SLOT_FILE;
+use super::files::SLOT_FILE;
 use crate::SchemeOptions;
 use crate::battery::{Seen, key, put, run, see, wait_for_rebuild};
 use crate::rock::DirOptions;

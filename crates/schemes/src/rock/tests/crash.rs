@@ -249,7 +249,7 @@ fn without_a_good_snapshot_all_slots_are_looked_at() {
         let before = rock.stats();
         rock.close().expect("closed");
         drop(rock);
-        harm(&place.path().join(super::super::layout::SNAPSHOT_FILE));
+        harm(&place.path().join(super::super::files::SNAPSHOT_FILE));
         let rock = place.open_only();
         assert!(rock.stats().rebuild_percent < 100, "{name}");
         assert!(!rock.admits(Some(1)), "free slots are not known yet");
@@ -271,7 +271,7 @@ fn a_snapshot_holds_for_one_start_only() {
     store(&*rock, "http://old/", 1, 9000);
     rock.close().expect("closed");
     drop(rock);
-    let snapshot = place.path().join(super::super::layout::SNAPSHOT_FILE);
+    let snapshot = place.path().join(super::super::files::SNAPSHOT_FILE);
     let copy = fs::read(&snapshot).expect("a snapshot");
     let rock = place.open();
     assert_eq!(rock.stats().rebuild_percent, 100);

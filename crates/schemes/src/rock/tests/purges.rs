@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use super::*;
 use crate::rock::chain::Chain;
-use crate::rock::rebuild;
+use crate::rock::refill;
 use crate::rock::slots::Tag;
 use humboldt_store::index::IndexKey;
 
@@ -43,7 +43,7 @@ fn an_evicted_object_may_come_back_after_a_crash_while_nobody_has_purged_it() {
     crash(rock);
     // The table of stale slots exists for this: otherwise the test above would prove nothing.
     let rock = place.bare();
-    rebuild::scan_here(&rock.dir, || ());
+    refill::scan_here(&rock.dir, || ());
     assert_eq!(rock.stats().objects, 60);
 }
 
@@ -153,7 +153,7 @@ fn what_is_stored_or_purged_during_a_scan_wins_over_what_it_finds() {
     (0..30).for_each(|i| store(&*rock, &format!("http://s/{i}"), 1, 9000));
     crash(rock);
     let rock = place.bare();
-    rebuild::scan_here(&rock.dir, || {
+    refill::scan_here(&rock.dir, || {
         store(&rock, "http://s/7", 2, 13_000);
         assert!(!remove(&rock, "http://s/8"));
         store(&rock, "http://s/9", 2, 13_000);
@@ -229,7 +229,7 @@ fn what_is_removed_during_a_scan_is_gone_before_that_is_logged() {
     store(&*rock, "http://s/1", 1, 9000);
     crash(rock);
     let rock = place.bare();
-    rebuild::scan_here(&rock.dir, || {
+    refill::scan_here(&rock.dir, || {
         store(&rock, "http://s/2", 1, 9000);
         let wanted = key("http://s/2");
         assert!(rock.contains(&wanted));
