@@ -34,7 +34,7 @@ use super::space::Space;
 use super::waiters::Waiters;
 use crate::health::{self, Health};
 use crate::lock::Lock;
-use crate::tree::DirOptions;
+use crate::{DirOptions, Levels};
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;
@@ -99,7 +99,7 @@ pub(crate) fn take_key(keys: &mut Vec<IndexKey>, key: IndexKey) {
 
 /// An open cache directory.
 pub(crate) struct Dir {
-    pub(crate) options: DirOptions,
+    pub(crate) options: DirOptions<Levels>,
     pub(crate) tree: Arc<Tree>,
     /// Does file operations for requests.
     pub(crate) engine: Arc<dyn Engine>,
@@ -200,7 +200,7 @@ impl Drop for Unlinked {
 impl Dir {
     #[allow(clippy::too_many_arguments, reason = "the parts of a directory, made by one function")]
     pub(crate) fn new(
-        options: DirOptions,
+        options: DirOptions<Levels>,
         tree: Arc<Tree>,
         engine: Arc<dyn Engine>,
         lock: Lock,

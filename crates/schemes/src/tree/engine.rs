@@ -7,30 +7,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use super::dir::Unlinked;
+pub(crate) use super::operation::EngineError;
 use super::operation::Operation;
-
-/// Why an operation was not done.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EngineError {
-    /// The operating system refused.
-    System(Errno),
-    /// The file ends before the requested bytes.
-    Short,
-    /// Too much is waiting already; nothing was begun.
-    Shed,
-    /// The engine is closed, or its thread or process has died. Whether the operation was done is
-    /// not known, but it is not under way any more.
-    Gone,
-}
-
-impl From<Errno> for EngineError {
-    fn from(error: Errno) -> Self {
-        Self::System(error)
-    }
-}
 
 /// Values that must not be dropped while an operation is under way, or a file is open. Dropping
 /// them may call the engine: do not hold a lock then.

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::layout::LOCK_FILE;
 use crate::simulated::plain;
+
+/// Name of the file that names the owner of the directory.
+pub(crate) const LOCK_FILE: &str = "humboldt.lock";
 
 /// Permissions of files, before the umask.
 pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o640);

@@ -8,14 +8,10 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::files::{self, DIR_MODE, FILE_MODE, Tree};
+use super::files::{self, DIR_MODE, FILE_MODE, LOCK_FILE, Tree};
 use super::log;
-use crate::OpenError;
 use crate::lock::Lock;
-use crate::tree::DirOptions;
-
-/// Name of the file that names the owner of the directory.
-pub(crate) const LOCK_FILE: &str = "humboldt.lock";
+use crate::{DirOptions, Levels, OpenError};
 
 const TITLE: &str = "Humboldt cache directory";
 const FORMAT: u32 = 1;
@@ -32,7 +28,7 @@ pub(crate) struct Claimed {
 }
 
 /// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
-pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
+pub(crate) fn claim(options: &DirOptions<Levels>) -> Result<Claimed, OpenError> {
     check(options)?;
     let path = &options.path;
     make_path(path)?;
@@ -45,7 +41,7 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     Ok(Claimed { tree, lock, is_new })
 }
 
-fn check(options: &DirOptions) -> Result<(), OpenError> {
+fn check(options: &DirOptions<Levels>) -> Result<(), OpenError> {
     options.own.check().map_err(|error| options.bad(error))?;
     options.check_water_marks()
 }
@@ -106,7 +102,7 @@ fn claim_text(l1: u32, l2: u32) -> String {
     format!("{TITLE}\nscheme ufs\nformat {FORMAT}\nl1 {l1}\nl2 {l2}\n")
 }
 
-fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), OpenError> {
+fn claim_lock(root: &OwnedFd, options: &DirOptions<Levels>) -> Result<(Lock, bool), OpenError> {
     let path = &options.path;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let lock = rustix::fs::openat(root, LOCK_FILE, flags, FILE_MODE)
@@ -159,6 +155,7 @@ fn make_tree(tree: &Tree, path: &Path) -> Result<(), OpenError> {
 mod tests {
     use super::*;
     use crate::Levels;
+    use crate::tree::DirOptions;
     use std::fs;
 
     fn options(path: &Path) -> DirOptions {

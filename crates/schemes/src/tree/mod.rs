@@ -24,6 +24,7 @@ mod operation;
 mod pool;
 mod reader;
 mod rebuild;
+mod refill;
 mod simulated;
 mod space;
 #[cfg(test)]
@@ -115,7 +116,7 @@ impl TreeScheme {
         let dir =
             Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
         let dir = Arc::new(dir);
-        rebuild::begin(&dir);
+        refill::begin(&dir);
         Ok(Self { name, dir })
     }
 
@@ -195,7 +196,7 @@ impl Scheme for TreeScheme {
         if self.dir.in_service().is_err() {
             return Box::pin(ready(Ok(())));
         }
-        rebuild::go_on(&self.dir);
+        refill::go_on(&self.dir);
         Box::pin(async {
             self.dir.maintain().await;
             Ok(())

@@ -9,9 +9,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
-use super::engine::EngineError;
 use humboldt_runtime::mailbox::Waiting;
+
+/// Why an operation was not done.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EngineError {
+    /// The operating system refused.
+    System(Errno),
+    /// The file ends before the requested bytes.
+    Short,
+    /// Too much is waiting already; nothing was begun.
+    Shed,
+    /// The engine is closed, or its thread or process has died. Whether the operation was done is
+    /// not known, but it is not under way any more.
+    Gone,
+}
+
+impl From<Errno> for EngineError {
+    fn from(error: Errno) -> Self {
+        Self::System(error)
+    }
+}
 
 /// An operation that is done, or under way.
 pub(crate) struct Operation<T>(State<T>);

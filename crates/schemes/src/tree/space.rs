@@ -1,8 +1,7 @@
 //! Room in a directory: bytes in use, water marks, full disks.
 
+use crate::{DirOptions, Levels};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::tree::DirOptions;
 
 /// After the disk was full, the directory gets back 1/1024 of its size with each call of
 /// `maintain`.
@@ -24,7 +23,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// `fs_block_bytes` is at least 1.
-    pub(crate) fn new(options: &DirOptions, fs_block_bytes: u64) -> Self {
+    pub(crate) fn new(options: &DirOptions<Levels>, fs_block_bytes: u64) -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
             leaving_bytes: AtomicU64::new(0),
@@ -147,6 +146,7 @@ fn share(bytes: u64, percent: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::DirOptions;
 
     fn space() -> Space {
         Space::new(&DirOptions::new("/x", 1_000_000), 1000)

@@ -406,7 +406,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
     let claimed = layout::claim(&options(other_path.path())).expect("claimed");
     let log = SwapLog::create(claimed.tree.root(), true).expect("a log");
     let other = assembled(options(other_path.path()), claimed, log, Rebuild::new(Some(job)));
-    rebuild::begin(&other);
+    super::refill::begin(&other);
     let by_key =
         |dir: &Dir| contents(&dir.index).into_iter().collect::<std::collections::HashMap<_, _>>();
     assert_eq!(by_key(&other), by_key(&dir));
