@@ -1,9 +1,9 @@
 //! Every dependency is declared once, in the root manifest, with the reason beside it, and is used.
 
 use super::Finding;
+use super::modules::{PathUse, Paths};
 use crate::source;
 use crate::workspace::{File, Package};
-use std::collections::HashSet;
 use std::path::Path;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
@@ -58,12 +58,32 @@ fn unused(files: &[File], package: &Package) -> Vec<Finding> {
     let folder = Path::new(&package.manifest).parent().unwrap_or(Path::new(""));
     let own = files.iter().filter(|file| Path::new(&file.path).starts_with(folder));
     let masked: Vec<String> = own.map(|file| source::mask(&file.text)).collect();
-    let words: HashSet<&str> =
-        masked.iter().flat_map(|text| source::tokens(text)).map(|token| token.text).collect();
-    let is_unused = |name: &&str| !words.contains(name.replace('-', "_").as_str());
+    let is_unused = |name: &&str| {
+        let name = name.replace('-', "_");
+        !masked.iter().any(|text| uses(text, &name))
+    };
     let names = package.dependencies.iter().map(|dependency| dependency.name.as_str());
     let message = |name| format!("`{name}` is used in no source file of the package");
     names.filter(is_unused).map(|name| Finding::new(&package.manifest, 1, message(name))).collect()
+}
+
+/// Whether a file uses the crate `name`: a path begins with it. Where the file has a module of that
+/// name, declared or imported, only `::name` is the crate.
+fn uses(text: &str, name: &str) -> bool {
+    let tokens = source::tokens(text);
+    let names_it =
+        |word: &str| tokens.windows(2).any(|pair| [pair[0].text, pair[1].text] == [word, name]);
+    let paths = Paths::of(text).found;
+    let imports_module = |path: &PathUse<'_>| {
+        path.name == Some(name) && matches!(path.segments[0], "crate" | "self" | "super")
+    };
+    let has_module = names_it("mod") || paths.iter().any(imports_module);
+    names_it("crate")
+        || paths.iter().any(|path| match path.segments[..] {
+            ["", first, ..] => first == name,
+            [first, ..] => first == name && !has_module,
+            [] => false,
+        })
 }
 
 #[cfg(test)]
@@ -105,5 +125,37 @@ mod tests {
         let found = check_use(&files, &[package]);
         let message = "`b` is used in no source file of the package";
         assert_eq!(found, [Finding::new("crates/x/Cargo.toml", 1, message)]);
+    }
+
+    #[test]
+    fn a_use_of_a_crate_is_a_path_that_begins_with_it() {
+        let is_used = |text: &str| uses(&source::mask(text), "a");
+        for text in [
+            "use a::B;",
+            "use a;",
+            "use a as b;",
+            "extern crate a;",
+            "use {b::C, a::D};",
+            "fn f() { a::g() }",
+            "#[a::test]\nfn f() {}",
+            "#[derive(a::B)]\nstruct C;",
+            "mod a;\nuse ::a::B;",
+            "use super::a;\nfn f() -> ::a::B { a::c() }",
+            "use a::{a, b};\nfn f() { a(b) }",
+        ] {
+            assert!(is_used(text), "{text}");
+        }
+        for text in [
+            "// a::B",
+            "let a = 1;",
+            "use super::a::B;",
+            "b.a::<C>()",
+            "struct B { a: C }",
+            "mod a;\nfn f() { a::g() }",
+            "use super::a;\nfn f() { a::g() }",
+            "use super::{a, b};\nfn f() { a::g() }",
+        ] {
+            assert!(!is_used(text), "{text}");
+        }
     }
 }

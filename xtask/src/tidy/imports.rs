@@ -1,10 +1,10 @@
-//! Who imports what inside of a crate: folders of `proxy` in the order of the data, no big circles,
-//! and sockets and the words of HTTP/1 only where they belong.
+//! Who imports what inside of a crate: folders of `proxy` in the order of the data, and sockets and
+//! the words of HTTP/1 only where they belong.
 
 use super::Finding;
-use crate::source::{self, Token};
+use super::modules::{Modules, Paths, Source, by_crate};
+use crate::source;
 use crate::workspace::File;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the files of the proxy's pipeline are.
 const PROXY: &str = "crates/proxy/src/";
@@ -31,9 +31,6 @@ const PROXY_ROWS: [&[&str]; 9] = [
     &["special/"],
     &["lib.rs", "pipeline.rs", "serve.rs"],
 ];
-
-/// Most files that may import each other in a circle.
-const CIRCLE_FILES_MAX: usize = 3;
 
 /// Sockets by their names.
 const SOCKETS: [&str; 3] = ["TcpListener", "TcpSocket", "TcpStream"];
@@ -63,194 +60,10 @@ const EXCEPTIONS: [(&str, &[&str]); 7] = [
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let sources: Vec<Source<'_>> = files.iter().filter_map(Source::read).collect();
     let crates = by_crate(&sources);
-    let mut findings = Vec::new();
-    for members in crates.values() {
-        findings.extend(circles(members));
-        findings.extend(upward_imports(members));
-    }
+    let mut findings: Vec<Finding> =
+        crates.values().flat_map(|members| upward_imports(members)).collect();
     findings.extend(misplaced_words(&sources));
     findings
-}
-
-/// A source file of a crate, without comments, literals and tests.
-struct Source<'a> {
-    path: &'a str,
-    /// The folder of its crate's source, with a `/` at its end.
-    root: &'a str,
-    text: String,
-}
-
-impl<'a> Source<'a> {
-    /// `None` for a file that is no part of a crate of the program, or a test.
-    fn read(file: &'a File) -> Option<Self> {
-        let path = file.path.as_str();
-        let src = path.strip_prefix("crates/")?.find("/src/")? + "crates/".len() + "/src/".len();
-        let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
-        let text = source::without_tests(&source::mask(&file.text));
-        (!is_test).then_some(Self { path, root: &path[..src], text })
-    }
-
-    /// The path below the source folder.
-    fn name(&self) -> &'a str {
-        &self.path[self.root.len()..]
-    }
-
-    /// The module as its segments; none for the crate's root.
-    fn module(&self) -> Vec<&'a str> {
-        let name = self.name().trim_end_matches(".rs");
-        let mut segments: Vec<&str> = name.split('/').collect();
-        if matches!(segments.last(), Some(&("mod" | "lib" | "main"))) {
-            segments.pop();
-        }
-        segments
-    }
-
-    fn finding(&self, at: usize, message: String) -> Finding {
-        Finding::new(self.path, source::line_of(&self.text, at), message)
-    }
-}
-
-/// The sources of each crate by its source folder.
-fn by_crate<'s>(sources: &'s [Source<'s>]) -> BTreeMap<&'s str, Vec<&'s Source<'s>>> {
-    let mut crates = BTreeMap::<_, Vec<_>>::new();
-    for source in sources {
-        crates.entry(source.root).or_default().push(source);
-    }
-    crates
-}
-
-/// A path in the source, for example of a `use` item, and where it begins.
-struct PathUse<'t> {
-    segments: Vec<&'t str>,
-    at: usize,
-}
-
-/// All paths that begin with `first`; groups in braces are taken apart.
-fn paths<'t>(text: &'t str, first: &str) -> Vec<PathUse<'t>> {
-    let tokens = source::tokens(text);
-    let mut found = Vec::new();
-    for at in (0..tokens.len()).filter(|&at| tokens[at].text == first) {
-        // `a::crate` and `a.super` do not begin here.
-        if at == 0 || !matches!(tokens[at - 1].text, ":" | ".") {
-            let mut reader = PathReader { tokens: &tokens, at: at + 1, found: &mut found };
-            reader.rest(&mut Vec::new(), tokens[at].at);
-        }
-    }
-    found
-}
-
-struct PathReader<'r, 't> {
-    tokens: &'r [Token<'t>],
-    at: usize,
-    found: &'r mut Vec<PathUse<'t>>,
-}
-
-impl<'t> PathReader<'_, 't> {
-    fn word(&self, ahead: usize) -> &'t str {
-        self.tokens.get(self.at + ahead).map_or("", |token| token.text)
-    }
-
-    /// What follows `path`: more segments, a group, or its end.
-    fn rest(&mut self, path: &mut Vec<&'t str>, begin: usize) {
-        let is_path = self.word(0) == ":" && self.word(1) == ":";
-        let next = self.word(2);
-        if is_path && next == "{" {
-            self.at += 3;
-            self.group(path);
-        } else if is_path && next.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-            self.at += 3;
-            path.push(next);
-            self.rest(path, begin);
-            path.pop();
-        } else if !path.is_empty() || is_path {
-            // Behind `::` there may be `*`, or `<`.
-            self.at += if is_path { 3 } else { 0 };
-            self.found.push(PathUse { segments: path.clone(), at: begin });
-        }
-    }
-
-    /// The members of a group, up to its closing brace.
-    fn group(&mut self, path: &mut Vec<&'t str>) {
-        while !matches!(self.word(0), "" | "}") {
-            let (word, begin) = (self.word(0), self.tokens[self.at].at);
-            self.at += 1;
-            match word {
-                "," => {}
-                "self" | "*" => self.found.push(PathUse { segments: path.clone(), at: begin }),
-                "as" => self.at += 1,
-                _ => {
-                    path.push(word);
-                    self.rest(path, begin);
-                    path.pop();
-                }
-            }
-        }
-        self.at += 1;
-    }
-}
-
-/// An import of one file of a crate by another.
-struct Import {
-    /// Index of the file that is imported.
-    to: usize,
-    at: usize,
-}
-
-/// Finds the files that paths lead to.
-struct Modules<'a> {
-    files: BTreeMap<Vec<&'a str>, usize>,
-    /// Files of the items that the crate's root names as its own.
-    exported: BTreeMap<&'a str, usize>,
-}
-
-impl<'a> Modules<'a> {
-    fn of(members: &[&'a Source<'a>]) -> Self {
-        let files = members.iter().enumerate().map(|(index, file)| (file.module(), index));
-        let mut modules = Self { files: files.collect(), exported: BTreeMap::new() };
-        let Some(root) = modules.file(&[]).map(|index| members[index]) else { return modules };
-        for file in members {
-            let [module] = file.module()[..] else { continue };
-            for mut path in paths(&root.text, module) {
-                path.segments.insert(0, module);
-                let to = modules.file(&path.segments);
-                modules.exported.extend(path.segments.last().copied().zip(to));
-            }
-        }
-        modules
-    }
-
-    /// The file of the longest part of the path that is a module, or of an item that the root
-    /// names.
-    fn file(&self, path: &[&str]) -> Option<usize> {
-        let named = || self.exported.get(path.first()?).copied();
-        let module = (1..=path.len()).rev().find_map(|len| self.files.get(&path[..len]).copied());
-        module.or_else(named).or_else(|| self.files.get(&[][..]).copied())
-    }
-
-    /// Imports by paths that begin with `crate`.
-    fn imports(&self, file: &Source<'_>) -> Vec<Import> {
-        let found = paths(&file.text, "crate").into_iter();
-        found
-            .filter_map(|path| Some(Import { to: self.file(&path.segments)?, at: path.at }))
-            .collect()
-    }
-
-    /// Imports by paths that begin with `super`.
-    fn relative_imports(&self, file: &Source<'_>) -> Vec<Import> {
-        let mut imports = Vec::new();
-        for path in paths(&file.text, "super") {
-            let mut base = file.module();
-            base.pop();
-            let mut segments = path.segments.as_slice();
-            while let ["super", rest @ ..] = segments {
-                base.pop();
-                segments = rest;
-            }
-            base.extend(segments);
-            imports.extend(self.file(&base).map(|to| Import { to, at: path.at }));
-        }
-        imports
-    }
 }
 
 /// Files of `proxy` that import one of a row further down, and files without a row.
@@ -260,13 +73,13 @@ fn upward_imports<'a>(members: &[&'a Source<'a>]) -> Vec<Finding> {
         return findings;
     }
     let modules = Modules::of(members);
-    for file in members {
+    for (index, file) in members.iter().enumerate() {
         let Some(row) = row_of(file.name()) else {
             let message = "has no row in the order of `proxy` (xtask/src/tidy/imports.rs)";
             findings.push(file.finding(0, message.to_owned()));
             continue;
         };
-        for import in modules.imports(file).into_iter().chain(modules.relative_imports(file)) {
+        for import in modules.imports(index) {
             let other = members[import.to];
             if row_of(other.name()).is_some_and(|used| used > row) {
                 let message = format!("may not import `{}`, which is further down", other.name());
@@ -280,45 +93,6 @@ fn upward_imports<'a>(members: &[&'a Source<'a>]) -> Vec<Finding> {
 fn row_of(name: &str) -> Option<usize> {
     let is_part = |part: &&str| name == *part || part.ends_with('/') && name.starts_with(part);
     PROXY_ROWS.iter().position(|parts| parts.iter().any(is_part))
-}
-
-/// Circles of more files than [`CIRCLE_FILES_MAX`].
-fn circles<'a>(members: &[&'a Source<'a>]) -> Vec<Finding> {
-    let modules = Modules::of(members);
-    let imports: Vec<Vec<Import>> = members.iter().map(|file| modules.imports(file)).collect();
-    let reached: Vec<BTreeSet<usize>> =
-        (0..members.len()).map(|from| reachable(&imports, from)).collect();
-    let mut findings = Vec::new();
-    let mut seen = BTreeSet::new();
-    for first in 0..members.len() {
-        let in_circle =
-            |&other: &usize| reached[first].contains(&other) && reached[other].contains(&first);
-        let circle: Vec<usize> = (0..members.len()).filter(in_circle).collect();
-        if circle.len() <= CIRCLE_FILES_MAX || !seen.insert(circle.clone()) {
-            continue;
-        }
-        let names: Vec<&str> = circle.iter().map(|&file| members[file].name()).collect();
-        let at = imports[first].iter().find(|import| circle.contains(&import.to));
-        let message = format!(
-            "a circle of {} files, at most {CIRCLE_FILES_MAX} may import each other: {}",
-            names.len(),
-            names.join(", ")
-        );
-        findings.push(members[first].finding(at.map_or(0, |import| import.at), message));
-    }
-    findings
-}
-
-/// The files that `from` imports, directly or by others.
-fn reachable(imports: &[Vec<Import>], from: usize) -> BTreeSet<usize> {
-    let mut reached = BTreeSet::new();
-    let mut open = vec![from];
-    while let Some(file) = open.pop() {
-        // A file that names its own module is no circle.
-        let next = imports[file].iter().map(|import| import.to).filter(|&to| to != file);
-        open.extend(next.filter(|&to| reached.insert(to)));
-    }
-    reached
 }
 
 /// Sockets, and items of HTTP/1, in files that have no business with them; exceptions that nobody
@@ -350,8 +124,8 @@ fn words_of_protocols(file: &Source<'_>) -> Vec<(String, usize)> {
     let sockets = tokens.iter().filter(|token| SOCKETS.contains(&token.text));
     let mut found: Vec<(String, usize)> =
         sockets.map(|token| (token.text.to_owned(), token.at)).collect();
-    for path in paths(&file.text, "humboldt_http") {
-        if let ["h1", rest @ ..] = path.segments.as_slice() {
+    for path in Paths::of(&file.text).found {
+        if let ["humboldt_http", "h1", rest @ ..] = path.segments.as_slice() {
             found.push((format!("h1::{}", rest.first().unwrap_or(&"*")), path.at));
         }
     }
@@ -368,16 +142,6 @@ mod tests {
         let files: Vec<File> = files.iter().map(file).collect();
         let line = |found: Finding| format!("{}:{}: {}", found.path, found.line, found.message);
         check(&files).into_iter().map(line).collect()
-    }
-
-    #[test]
-    fn paths_are_read_through_groups_aliases_and_expressions() {
-        let text = "use crate::a::{self, b::{C, D as E}, f::*};\nlet x = crate::g::H { crate: 1 };
-            pub(crate) fn i() { $crate::j::k!(crate::l::<u8>) }";
-        let found: Vec<String> =
-            paths(text, "crate").iter().map(|path| path.segments.join("::")).collect();
-        let expected = ["a", "a::b::C", "a::b::D", "a::f", "g::H", "j::k", "l"];
-        assert_eq!(found, expected);
     }
 
     #[test]
@@ -422,32 +186,6 @@ mod tests {
     fn a_file_of_the_proxy_without_a_row_is_found() {
         assert_eq!(findings(&[("crates/proxy/src/extra.rs", "")]).len(), 1);
         assert_eq!(findings(&[("crates/proxy/src/tests/a.rs", "use crate::b;")]), [""; 0]);
-    }
-
-    #[test]
-    fn circles_of_more_than_three_files_are_found_once() {
-        let circle = |last: &'static str| {
-            [
-                ("crates/a/src/b.rs", "\nuse crate::c;"),
-                ("crates/a/src/c/mod.rs", "use crate::{d::D, b};"),
-                ("crates/a/src/d.rs", "fn f() -> crate::e::E {}"),
-                ("crates/a/src/e.rs", last),
-                ("crates/z/src/b.rs", "use crate::e;"),
-            ]
-        };
-        let found = findings(&circle("use crate::b::B;"));
-        let expected = "crates/a/src/b.rs:2: a circle of 4 files, at most 3 may import each other: \
-            b.rs, c/mod.rs, d.rs, e.rs";
-        assert_eq!(found, [expected]);
-        for harmless in ["", "// crate::b", "#[cfg(test)]\nmod tests { use crate::b; }"] {
-            assert_eq!(findings(&circle(harmless)), [""; 0], "{harmless}");
-        }
-        let three = [
-            ("crates/a/src/b.rs", "use crate::c;"),
-            ("crates/a/src/c.rs", "use crate::d;"),
-            ("crates/a/src/d.rs", "use crate::b;"),
-        ];
-        assert_eq!(findings(&three), [""; 0]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of this project that neither rustfmt nor clippy checks.
 
+mod circles;
 mod columns;
 mod constants;
 mod dependencies;
@@ -9,6 +10,7 @@ mod lengths;
 mod licences;
 mod limits;
 mod links;
+mod modules;
 mod parsed;
 mod public;
 mod words;
@@ -36,9 +38,10 @@ pub(crate) fn run() -> Outcome {
     let texts = workspace::files(&root, &[".rs", ".md", ".toml", ".sh", ".conf", ".html", ".run"])?;
     let packages = workspace::packages(&root)?;
 
-    let rules: [(&str, Vec<Finding>); 13] = [
+    let rules: [(&str, Vec<Finding>); 14] = [
         ("layers", layers::check(&packages)),
         ("imports", imports::check(&rust)),
+        ("circles", circles::check(&rust)),
         ("lengths", lengths::check(&rust)),
         ("columns", columns::check(&texts)),
         ("limits", limits::check(&rust, &texts)),
