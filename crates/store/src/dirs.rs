@@ -4,7 +4,7 @@
 //! second and kept beside it, because a scheme may take every lock of its index for its figures.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -118,7 +118,8 @@ pub struct Dir {
 /// before it has removed them: a purged object must not return.
 #[derive(Default)]
 struct Debts {
-    keys: Mutex<HashSet<Key>>,
+    /// In an order that repeats: a simulation's seed must decide which key is removed first.
+    keys: Mutex<BTreeSet<Key>>,
     count: AtomicUsize,
     overflowed: AtomicBool,
     hidden: Hidden,
@@ -131,7 +132,8 @@ struct Debts {
 /// index is complete, or before the directory is closed.
 #[derive(Default)]
 struct Hidden {
-    keys: Mutex<HashSet<Key>>,
+    /// In an order that repeats, as those of [`Debts`].
+    keys: Mutex<BTreeSet<Key>>,
     count: AtomicUsize,
 }
 

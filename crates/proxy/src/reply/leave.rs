@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_base::xxh3::Xxh3;
@@ -28,6 +28,7 @@ use humboldt_http::FieldName;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_PAGES_GUARANTEED;
 use humboldt_store::{BodySlice, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::fetch::job::{Job, Report};
