@@ -2,6 +2,8 @@
 
 use crate::message::{Head, Reader};
 use crate::wait::LIMIT;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
+use rustix::net::{AddressFamily, SocketType, connect, socket};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -86,6 +88,19 @@ impl Client {
     #[must_use]
     pub fn try_to(address: SocketAddr) -> Option<Self> {
         TcpStream::connect(address).ok().map(Self::on)
+    }
+
+    /// A client for which the system keeps about this many bytes, so that the peer writes in parts.
+    ///
+    /// # Panics
+    /// If no server listens there.
+    #[must_use]
+    #[track_caller]
+    pub fn with_receive_buffer(address: SocketAddr, bytes: usize) -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        set_socket_recv_buffer_size(&socket, bytes).expect("a socket");
+        connect(&socket, &address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Self::on(socket.into())
     }
 
     fn on(stream: TcpStream) -> Self {
@@ -255,8 +270,7 @@ impl Client {
     /// # Panics
     /// If the socket cannot be told so.
     pub fn reset(self) {
-        rustix::net::sockopt::set_socket_linger(self.stream(), Some(Duration::ZERO))
-            .expect("a socket");
+        set_socket_linger(self.stream(), Some(Duration::ZERO)).expect("a socket");
     }
 
     /// Sends at most `most` bytes, as many as the sockets take now, and returns their number.

@@ -2,10 +2,11 @@
 //! limits.
 
 use humboldt_tests::wait::{Gate, until};
-use humboldt_tests::{Reply, World};
+use humboldt_tests::{Client, Reply, World};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -40,6 +41,49 @@ fn pipelined_requests_are_answered_in_their_order() {
     assert_eq!(client.response().expect(200).text(), "fast");
     assert_eq!(client.response().expect(200).text(), "fast");
     assert_eq!(world.origin.last("/fast").body.bytes, b"body");
+}
+
+/// The sockets take a part of a head, or all of it and no byte of the body, again and again: what
+/// was not taken must be sent the next time.
+#[test]
+fn pipelined_answers_are_whole_however_little_the_client_takes_at_a_time() {
+    const REQUESTS: usize = 500;
+    let world = World::forward("");
+    let (long_field, body) =
+        ("x".repeat(2000), |number: usize| format!("{number:08}").repeat(1000));
+    world.origin.on("/hit", Reply::ok(body(0)).with("X-Long", &long_field).cachable(600));
+    let _ = world.get("/hit").expect(200);
+    for number in 0..REQUESTS {
+        let sized = Reply::ok(body(number)).with("X-Long", &long_field);
+        world.origin.on(&format!("/sized/{number}"), sized);
+        let long_field = long_field.clone();
+        world.origin.handle(&format!("/chunked/{number}"), move |_, wire| {
+            let fields = format!("Transfer-Encoding: chunked\r\nX-Long: {long_field}");
+            let body = body(number);
+            let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+            wire.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{chunk}"));
+        });
+    }
+    for kind in ["hit", "sized", "chunked"] {
+        let mut client = Client::with_receive_buffer(world.proxy.address(), 8192);
+        let of = |number| if kind == "hit" { 0 } else { number };
+        let target = |number| match kind {
+            "hit" => world.target("/hit"),
+            _ => world.target(&format!("/{kind}/{number}")),
+        };
+        for number in 0..REQUESTS {
+            client.request("GET", &target(number), &[], b"");
+        }
+        for number in 0..REQUESTS {
+            // All buffers on the way are full now and then.
+            if number % 50 == 0 {
+                sleep(Duration::from_millis(50));
+            }
+            let answer = client.response().expect(200);
+            assert!(answer.is_complete, "{kind} {number}");
+            assert_eq!(answer.text(), body(of(number)), "{kind} {number}");
+        }
+    }
 }
 
 #[test]

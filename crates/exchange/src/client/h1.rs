@@ -239,7 +239,12 @@ impl H1Client {
         let parts = parts.get(usize::from(kept.is_empty())..end).unwrap_or_default();
         match self.socket.stream.try_write_vectored(parts) {
             Ok(0) => Err(self.lost_by(io::ErrorKind::WriteZero)),
-            Ok(written) => Ok(Some(self.advance(written, offered))),
+            Ok(written) => match self.advance(written, offered) {
+                // All of it was kept bytes. That none of the body was taken must not look as if
+                // there was none: the caller would go on behind it.
+                0 => self.try_send(body),
+                taken => Ok(Some(taken)),
+            },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(self.lost_by(error.kind())),
         }

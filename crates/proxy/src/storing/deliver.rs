@@ -48,19 +48,23 @@ pub(crate) fn go_on(core: &Rc<Core>, mut job: Job, answer: Box<Answer>, writer: 
     turns::spawn_local(Box::pin(task));
 }
 
-async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
+async fn run(core: Rc<Core>, mut job: Job, writer: FlowWriter) {
+    fetch(&core, &mut job, writer).await;
+    core.return_request(job.request);
+}
+
+async fn fetch(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     // Without a head, `quick_abort` has no reason to finish the fetch.
     let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
-    let conversed = while_wanted(watched, pin!(converse(&core, &job, &mut writer))).await;
+    let conversed = while_wanted(watched, pin!(converse(core, job, &mut writer))).await;
     match conversed {
         Some(Ok(answer)) => {
-            invalidate::after_unsafe_method(&core, &job, &answer.head).await;
-            deliver(&core, &mut job, answer, writer).await;
+            invalidate::after_unsafe_method(core, job, &answer.head).await;
+            deliver(core, job, answer, writer).await;
         }
-        Some(Err(failure)) => Box::pin(fail(&core, &mut job, failure, writer)).await,
+        Some(Err(failure)) => Box::pin(fail(core, job, failure, writer)).await,
         None => writer.abort(AbortReason::Cancelled),
     }
-    core.return_request(job.request);
 }
 
 /// The result of `work` for a flow; `None` if the last client that read the flow leaves first.
@@ -121,7 +125,9 @@ async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut wr
         }
         Verdict::Again => {
             answer.keep(core, &job.request);
-            return Box::pin(again(core, job, writer)).await;
+            // Without a condition now. Nothing is known about the stored answer any more, but it
+            // may still be served if the server fails.
+            return Box::pin(fetch(core, job, writer)).await;
         }
         Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
@@ -181,15 +187,6 @@ impl AtEnd {
         {
             store::swap_out(core, dir, reader, record, None);
         }
-    }
-}
-
-/// Fetches without a condition after a validation failed. Nothing is known about the stored answer
-/// then, but it may still be served if the server fails.
-async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
-    match converse(core, job, &mut writer).await {
-        Ok(answer) => deliver(core, job, answer, writer).await,
-        Err(failure) => fail(core, job, failure, writer).await,
     }
 }
 

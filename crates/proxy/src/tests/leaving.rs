@@ -17,6 +17,32 @@ fn before_the_head() {
 }
 
 #[test]
+fn before_the_head_of_a_fetch_that_repeats_a_failed_validation() {
+    play("", async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.send_head(head(200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n"));
+        server.send_body(b"hello");
+        server.end(None);
+        asking.whole().await;
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        // This confirms another answer than the stored one.
+        server.send_head(head(304, "ETag: \"2\"\r\n"));
+        let server = world.server().await;
+        server.asked().await;
+        asking.client.leave();
+        given_up_soon(&server).await;
+        assert_eq!(short(&asking.over().await), (0, &b""[..]));
+        assert_eq!(
+            world.lines()[1..],
+            ["TCP_REFRESH_MODIFIED_ABORTED/000 GET HIER_DIRECT/192.0.2.1"]
+        );
+    });
+}
+
+#[test]
 fn in_mid_body() {
     // What is as good as complete would be fetched to its end (`quick_abort_min`).
     play("", async |world| {
