@@ -196,3 +196,41 @@ fn what_squid_says_that_refuses_a_tunnel_goes_to_the_client() {
     assert!(refusal.is_complete && refusal.text().contains("Access Denied"), "{}", refusal.text());
     assert_eq!(refusal.field("X-Squid-Error"), Some("ERR_ACCESS_DENIED 0"));
 }
+
+/// The credentials that a parent with this option gets from a client that sends some, in a request
+/// and in CONNECT.
+fn credentials(login: &str) -> [Option<String>; 2] {
+    let listener = free_listener();
+    let address = listener.local_addr().expect("its address");
+    let proxy = Proxy::forward(&format!(
+        "cache_peer {} parent {} 0 no-query {login}\nnever_direct allow all\n",
+        address.ip(),
+        address.port()
+    ));
+    let head = "Host: site.test\r\nProxy-Authorization: Basic YTpi\r\nConnection: close\r\n\r\n";
+    ["GET http://site.test/ HTTP/1.1", "CONNECT site.test:443 HTTP/1.1"].map(|line| {
+        let mut client = proxy.client();
+        client.send(format!("{line}\r\n{head}"));
+        let (mut parent, _) = listener.accept().expect("the proxy");
+        let lines = BufReader::new(parent.try_clone().expect("a second handle")).lines();
+        let lines: Vec<String> =
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let _ = parent.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n");
+        let _ = client.response().expect(403);
+        let field = lines.iter().find_map(|line| line.strip_prefix("Proxy-Authorization: "));
+        field.map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_parent_gets_the_credentials_that_login_says() {
+    let (of_client, own) = (Some("Basic YTpi".to_owned()), Some("Basic eDp5".to_owned()));
+    for (login, expected) in [
+        ("", None),
+        ("login=PASS", of_client.clone()),
+        ("login=PASSTHRU", of_client),
+        ("login=x:y", own),
+    ] {
+        assert_eq!(credentials(login), [expected.clone(), expected], "{login}");
+    }
+}

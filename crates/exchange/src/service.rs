@@ -97,6 +97,10 @@ pub async fn answer<S: Service>(service: &S, client: &mut ClientExchange, head: 
     }
 }
 
+/// Most answers to pipelined requests of one client before the other tasks of the core have their
+/// turn.
+const ANSWERS_AT_ONCE_MAX: u32 = 32;
+
 /// Reads requests, and answers those that can be answered at once, until something else is to be
 /// done.
 fn poll_turn<S: Service>(
@@ -104,7 +108,7 @@ fn poll_turn<S: Service>(
     client: &mut ClientExchange,
     service: &S,
 ) -> Poll<Turn<S::Pending>> {
-    loop {
+    for _ in 0..ANSWERS_AT_ONCE_MAX {
         ready!(client.poll_request_near(cx));
         let mut request = service.take();
         let event = match service.head(&mut request) {
@@ -130,5 +134,93 @@ fn poll_turn<S: Service>(
                 return Poll::Ready(Turn::End);
             }
         }
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::head::{BodyLength, ReplyHead, ReplySink};
+    use crate::io::ClientSettings;
+
+    const REQUESTS: usize = 1000;
+
+    /// Answers everything at once, and counts.
+    struct Counting(Cell<usize>);
+
+    struct NoContent;
+
+    impl ReplyHead for NoContent {
+        fn status(&self) -> u16 {
+            204
+        }
+
+        fn write<S: ReplySink>(&self, sink: &mut S) {
+            sink.status(204, b"No Content");
+        }
+    }
+
+    impl Service for Counting {
+        type Request = RequestHead;
+        type Pending = ();
+
+        fn take(&self) -> RequestHead {
+            RequestHead::default()
+        }
+
+        fn head<'r>(&self, request: &'r mut RequestHead) -> Option<&'r mut RequestHead> {
+            Some(request)
+        }
+
+        fn put_back(&self, _: RequestHead) {}
+
+        fn begin(&self, client: &mut ClientExchange, _: RequestHead) -> Option<()> {
+            self.0.set(self.0.get() + 1);
+            client.send_head(&NoContent, BodyLength::None);
+            None
+        }
+
+        async fn proceed(&self, _: &mut ClientExchange, (): ()) {}
+
+        fn end(&self) {}
+
+        async fn refuse(&self, _: &mut ClientExchange, _: Refused) {}
+    }
+
+    #[test]
+    fn pipelined_requests_leave_others_their_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            client.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS)).await.unwrap();
+            let io = CoreIo::new(Arc::default(), ClientSettings::default());
+            let service = Rc::new(Counting(Cell::new(0)));
+            let serving = Rc::clone(&service);
+            tokio::task::spawn_local(async move { serve(&io, stream.into(), &serving).await });
+            let other = tokio::task::spawn_local(async move {
+                let (mut seen, mut most) = (0, 0);
+                // A task that always has something to do.
+                poll_fn(|cx| {
+                    let answered = service.0.get();
+                    (seen, most) = (answered, most.max(answered - seen));
+                    cx.waker().wake_by_ref();
+                    if seen < REQUESTS { Poll::Pending } else { Poll::Ready(()) }
+                })
+                .await;
+                most
+            });
+            let most = other.await.unwrap();
+            assert!(most <= ANSWERS_AT_ONCE_MAX as usize, "{most}");
+        });
     }
 }

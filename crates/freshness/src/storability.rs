@@ -24,7 +24,7 @@ pub enum WhyNot {
     /// The client said so.
     #[error("request says no-store")]
     RequestNoStore,
-    /// Not final, partial, or an answer to a condition.
+    /// Not final, partial, an answer to a condition, or a proxy's challenge.
     #[error("status cannot be stored")]
     Status,
     /// `must-understand` with a status whose caching rules are not known (RFC 9111 section
@@ -116,7 +116,8 @@ fn response_allows(
     rule: &RefreshRule,
 ) -> Result<(), WhyNot> {
     let status = response.status;
-    if !(200..=599).contains(&status) || matches!(status, 206 | 304) {
+    // A 407 is about the connection to the next proxy, and its challenge is not stored.
+    if !(200..=599).contains(&status) || matches!(status, 206 | 304 | 407) {
         return Err(WhyNot::Status);
     }
     if cc.must_understand() {

@@ -9,7 +9,7 @@ use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::table::Status;
-use crate::types::{CachePeer, PeerAccess, PeerDomain, PeerKind, PeerSelection};
+use crate::types::{CachePeer, PeerAccess, PeerDomain, PeerKind, PeerLogin, PeerSelection};
 
 /// `cache_peer` lines.
 pub(crate) struct Peers;
@@ -32,7 +32,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "carp" "", "The URL decides, by Squid's CARP: each parent has its share of the URLs, as large as its `weight`.";
         "sourcehash" "", "The address of the client decides, in the same way.";
         "weight" "=N", "Share of such parents, at least 1, which is the default.";
-        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those of the client go on as they are.";
+        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those that the client sends go on as they are; without, Proxy-Authorization does not.";
         "forceddomain" "=HOST", "Host field of requests to it.";
         "proxy-only" "", "Its answers are not stored.";
         "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";
@@ -176,7 +176,7 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
         "carp" => peer.selection = PeerSelection::Carp,
         "sourcehash" => peer.selection = PeerSelection::SourceHash,
         "weight" => peer.weight = number(token, value)?.max(1),
-        "login" => peer.login = read_login(token, value)?,
+        "login" => peer.login = Some(read_login(token, value)?),
         "forceddomain" => peer.forceddomain = Some(value.to_owned()),
         "name" => value.clone_into(&mut peer.name),
         "connect-timeout" => {
@@ -189,14 +189,13 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
     Ok(())
 }
 
-/// `user:password`, or nothing where those of the client go on.
-fn read_login(token: &Token, value: &str) -> Result<Option<String>, Problem> {
+fn read_login(token: &Token, value: &str) -> Result<PeerLogin, Problem> {
     if matches!(value, "PASS" | "PASSTHRU") {
-        return Ok(None);
+        return Ok(PeerLogin::OfClient);
     }
     let login = percent_decode(value);
     if login.contains(':') && !login.starts_with('*') {
-        return Ok(Some(login));
+        return Ok(PeerLogin::Own(login));
     }
     let problem =
         token.error(format!("`login={value}` is not supported: users are not authenticated"));
@@ -284,17 +283,19 @@ mod tests {
         let text = "cache_peer 10.0.0.2 parent 8080 0 no-query originserver round-robin weight=3 name=back \
                     login=a:b%40c forceddomain=x.example connect-timeout=5 default # note\n\
                     cache_peer_access back deny CONNECT\ncache_peer_domain back .example.com !.example.net\n\
-                    cache_peer 10.0.0.3 sibling 3128 3130 proxy-only";
+                    cache_peer 10.0.0.3 sibling 3128 3130 proxy-only login=PASS";
         let config = parse(text).expect("parses");
         let peer = &config.cache_peer[0];
         assert_eq!((peer.kind, peer.http_port), (PeerKind::Parent, 8080));
-        assert_eq!((peer.name.as_str(), peer.login.as_deref()), ("back", Some("a:b@c")));
+        assert_eq!(peer.name, "back");
+        assert_eq!(peer.login, Some(PeerLogin::Own("a:b@c".into())));
         assert!(peer.originserver && peer.default);
         assert_eq!((peer.selection, peer.weight), (PeerSelection::RoundRobin, 3));
         assert_eq!(peer.connect_timeout, Some(Duration::from_secs(5)));
         assert!(!config.cache_peer_access[0].rule.allow);
         assert_eq!(config.cache_peer_domain.len(), 2);
         assert!(config.cache_peer_domain[1].negated && config.cache_peer[1].proxy_only);
+        assert_eq!(config.cache_peer[1].login, Some(PeerLogin::OfClient));
     }
 
     #[test]

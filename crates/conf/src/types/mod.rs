@@ -13,7 +13,7 @@ pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, 
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
-    PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
+    PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 

@@ -82,6 +82,15 @@ pub enum PeerSelection {
     SourceHash,
 }
 
+/// `login=` of a `cache_peer`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerLogin {
+    /// `PASS` or `PASSTHRU`: the credentials of the client go on.
+    OfClient,
+    /// `user:password`, percent-decoded.
+    Own(String),
+}
+
 /// One `cache_peer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachePeer {
@@ -101,8 +110,8 @@ pub struct CachePeer {
     pub selection: PeerSelection,
     /// `weight=`, at least 1.
     pub weight: u32,
-    /// `login=user:password`, percent-decoded.
-    pub login: Option<String>,
+    /// `login=`.
+    pub login: Option<PeerLogin>,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerSelection};
+use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerLogin, PeerSelection};
 use humboldt_logs::access::Hierarchy;
 
 use super::conditions::compile_optional;
@@ -20,6 +20,15 @@ pub struct Peers {
     turn: AtomicUsize,
 }
 
+/// Credentials for a peer.
+#[derive(Debug)]
+pub(crate) enum Login {
+    /// Those of the client.
+    OfClient,
+    /// This value of Authorization or Proxy-Authorization.
+    Own(String),
+}
+
 /// One `cache_peer`.
 pub struct Peer {
     /// As configured.
@@ -27,8 +36,8 @@ pub struct Peer {
     /// The name in the pool of connections: a peer is a separate server, even if an origin has the
     /// same address.
     pub(crate) pool_name: String,
-    /// Authorization value made from `login=user:password`.
-    pub login: Option<String>,
+    /// Credentials for it (`login=`).
+    pub(crate) login: Option<Login>,
     /// `cache_peer_access`, when there is any.
     pub(crate) access: Option<RuleList>,
     domains: Vec<PeerDomain>,
@@ -55,7 +64,7 @@ impl Peers {
                 config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
             peers.push(Arc::new(Peer {
                 pool_name: format!("peer:{}", conf.name),
-                login: conf.login.as_deref().map(basic_credentials),
+                login: conf.login.as_ref().map(Login::new),
                 conf: conf.clone(),
                 access,
                 domains,
@@ -194,9 +203,15 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
     }
 }
 
-/// `Basic …` for `login=user:password`.
-fn basic_credentials(login: &str) -> String {
-    format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes()))
+impl Login {
+    fn new(login: &PeerLogin) -> Self {
+        match login {
+            PeerLogin::OfClient => Self::OfClient,
+            PeerLogin::Own(login) => {
+                Self::Own(format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes())))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -205,8 +220,10 @@ mod tests {
 
     #[test]
     fn credentials_are_encoded() {
-        assert_eq!(basic_credentials("user:pass"), "Basic dXNlcjpwYXNz");
-        assert_eq!(basic_credentials("a:b"), "Basic YTpi");
+        for (login, value) in [("user:pass", "Basic dXNlcjpwYXNz"), ("a:b", "Basic YTpi")] {
+            let own = Login::new(&PeerLogin::Own(login.into()));
+            assert!(matches!(own, Login::Own(text) if text == value), "{login}");
+        }
     }
 
     #[test]

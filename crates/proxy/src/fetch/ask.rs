@@ -8,6 +8,7 @@ use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
 use humboldt_store::StoredHead;
 
+use crate::config::peers::Login;
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Fate};
 
@@ -18,9 +19,9 @@ pub(crate) struct Manner<'a> {
     pub to_proxy: bool,
     /// Host field to send instead of the URL's (`forceddomain=`).
     pub forced_host: Option<&'a str>,
-    /// Value of an Authorization (to a server) or Proxy-Authorization (to a proxy) field to add
-    /// (`login=`).
-    pub login: Option<&'a str>,
+    /// Credentials for it (`login=`), in Authorization for a server and in Proxy-Authorization for a
+    /// proxy.
+    pub login: Option<&'a Login>,
     /// Validate this stored answer: its validators become conditions.
     pub validate: Option<&'a StoredHead>,
     /// The answer may be stored, so the client's own conditions and ranges are left out.
@@ -69,7 +70,7 @@ impl AskHead for Ask<'_> {
         if let Some(stored) = manner.validate {
             write_conditions(out, stored);
         }
-        if let Some(login) = manner.login {
+        if let Some(Login::Own(login)) = manner.login {
             let name: &[u8] =
                 if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
             out.field(name, login.as_bytes());
@@ -83,7 +84,7 @@ pub(crate) struct AskTunnel<'a> {
     /// The client's request.
     pub request: &'a Request,
     /// See [`Manner::login`].
-    pub login: Option<&'a str>,
+    pub login: Option<&'a Login>,
 }
 
 impl AskHead for AskTunnel<'_> {
@@ -93,8 +94,13 @@ impl AskHead for AskTunnel<'_> {
     }
 
     fn write<S: FieldSink>(&self, out: &mut S) {
-        if let Some(login) = self.login {
-            out.field(b"Proxy-Authorization", login.as_bytes());
+        match self.login {
+            Some(Login::Own(login)) => out.field(b"Proxy-Authorization", login.as_bytes()),
+            Some(Login::OfClient) => {
+                let values = self.request.head.fields.get_all(FieldName::ProxyAuthorization);
+                values.for_each(|value| out.field(b"Proxy-Authorization", value));
+            }
+            None => {}
         }
     }
 }
@@ -107,8 +113,12 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
             // Credentials for a proxy are for this one, unless it lets the next one check them.
-            FieldName::ProxyAuthorization => !manner.to_proxy || manner.login.is_some(),
-            FieldName::Authorization => manner.login.is_some() && !manner.to_proxy,
+            FieldName::ProxyAuthorization => {
+                !manner.to_proxy || !matches!(manner.login, Some(Login::OfClient))
+            }
+            FieldName::Authorization => {
+                !manner.to_proxy && matches!(manner.login, Some(Login::Own(_)))
+            }
             FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
                 manner.whole || manner.validate.is_some()
             }
@@ -120,7 +130,8 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
             FieldName::Upgrade | FieldName::Http2Settings => true,
             _ => false,
         };
-        if made_anew || hops.is_hop(id, name) {
+        let is_hop = id != FieldName::ProxyAuthorization && hops.is_hop(id, name);
+        if made_anew || is_hop {
             continue;
         }
         match header::of_request(request, name) {

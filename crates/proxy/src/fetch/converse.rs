@@ -8,7 +8,7 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::RelaxedParser;
 use humboldt_exchange::{Announced, ServerError, ServerExchange};
 use humboldt_http::h1::HeadError;
-use humboldt_http::{HopByHop, ResponseHead};
+use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_store::{FlowWriter, StoredHead};
 
 use crate::config::reply_rules::UNLIMITED;
@@ -95,18 +95,21 @@ async fn ask(
                 return Err(ServerError::Head(HeadError::StatusLine));
             }
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
-            status => {
-                job.report.set_status(status);
+            _ => {
+                job.report.answered(&head);
                 return Answer::new(server, to, head, &job.request, request_time);
             }
         }
     }
 }
 
-/// An interim head in the form that is passed on.
+/// An interim head in the form that is passed on. It has no body, so nothing may announce one (RFC
+/// 9110 8.6).
 pub(crate) fn interim_head(head: &ResponseHead) -> StoredHead {
     let hops = HopByHop::of(&head.fields);
-    StoredHead::from_response(head, |id, name| hops.is_hop(id, name))
+    StoredHead::from_response(head, |id, name| {
+        id == FieldName::ContentLength || hops.is_hop(id, name)
+    })
 }
 
 impl Answer {

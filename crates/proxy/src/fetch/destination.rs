@@ -6,7 +6,7 @@ use std::sync::Arc;
 use humboldt_conf::CachePeer;
 use humboldt_net::pool::{Local, ServerRef};
 
-use crate::config::peers::Peer;
+use crate::config::peers::{Login, Peer};
 use crate::request::Request;
 use crate::rules::access;
 
@@ -36,8 +36,8 @@ impl Destination {
     }
 
     /// `login=` of the parent.
-    pub(crate) fn login(&self) -> Option<&str> {
-        self.peer.as_ref()?.login.as_deref()
+    pub(crate) fn login(&self) -> Option<&Login> {
+        self.peer.as_ref()?.login.as_ref()
     }
 }
 

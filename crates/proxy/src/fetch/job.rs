@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_exchange::ServerError;
-use humboldt_http::Fields;
+use humboldt_http::{FieldName, Fields, ResponseHead};
 use humboldt_logs::access::Tag;
 use humboldt_net::connect::ConnectError;
 use humboldt_store::disk::DiskHit;
@@ -147,9 +147,17 @@ impl Report {
         self.route.borrow().clone()
     }
 
-    /// Notes the status of the server's final answer.
-    pub(crate) fn set_status(&self, status: u16) {
-        self.route.borrow_mut().status = Some(status);
+    /// Notes the head of the server's final answer. The challenge of a parent is for the client that
+    /// can answer it, although its field is about one connection only (RFC 9110 11.7.1).
+    pub(crate) fn answered(&self, head: &ResponseHead) {
+        self.route.borrow_mut().status = Some(head.status);
+        if head.status == 407 {
+            let mut challenge = Fields::new();
+            for value in head.fields.get_all(FieldName::ProxyAuthenticate) {
+                challenge.push(FieldName::ProxyAuthenticate, value);
+            }
+            self.own_fields.replace(challenge);
+        }
     }
 }
 

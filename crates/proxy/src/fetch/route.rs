@@ -49,7 +49,7 @@ pub(crate) struct Route<'a> {
     report: &'a Report,
     /// The remaining ways; the first one is tried next.
     ways: std::iter::Peekable<std::vec::IntoIter<Way>>,
-    /// Connections that may still be tried (`forward_max_tries`).
+    /// New connections that may still be tried (`forward_max_tries`).
     tries_left: u32,
     /// The time left for that (`forward_timeout`), without the waits for answers.
     time_left: Duration,
@@ -98,8 +98,10 @@ impl<'a> Route<'a> {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
                     if reached.server.was_reused() {
-                        // If it is dead, the same way is tried again with a new connection.
+                        // If it is dead, the same way is tried again with a new connection, and that
+                        // is the first one that is tried.
                         self.may_reuse = false;
+                        self.tries_left += 1;
                     } else {
                         self.give_up_way();
                     }

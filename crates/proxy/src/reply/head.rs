@@ -9,6 +9,7 @@ use humboldt_store::StoredHead;
 use crate::config::cache_status::Usage;
 use crate::request::Request;
 use crate::rules::header::{self, Ruled};
+use crate::rules::reply;
 
 /// An answer, stored or in flight, in the form that one client gets.
 #[derive(Copy, Clone)]
@@ -40,8 +41,13 @@ pub(crate) fn send(
     }
 }
 
-/// Passes an interim answer on.
+/// Passes an interim answer on, unless the rules object.
 pub(crate) fn send_interim(client: &mut ClientExchange, request: &Request, head: &StoredHead) {
+    if request.snapshot().reply_rules.is_some()
+        && reply::check_interim(request, &head.to_response_head()).is_err()
+    {
+        return;
+    }
     client.send_interim(&Ruled { head, request, length: BodyLength::None });
 }
 

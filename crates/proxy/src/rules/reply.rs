@@ -40,6 +40,16 @@ pub(crate) fn check(
     access::may_reply(list, request, &response).map(|()| limit)
 }
 
+/// Whether an interim answer, or one that switches protocols, may go to the client
+/// (`http_reply_access`).
+pub(crate) fn check_interim(request: &Request, response: &ResponseHead) -> Result<(), Refusal> {
+    let rules = request.snapshot().reply_rules.as_ref();
+    match rules.and_then(|rules| rules.access.as_ref()) {
+        Some(list) => access::may_reply(list, request, response),
+        None => Ok(()),
+    }
+}
+
 /// The limit of the first line that matches, in bytes. If a line before it has no answer, the
 /// result is a refusal.
 fn limit(rules: &ReplyRules, request: &Request, response: &ResponseHead) -> Result<u64, Refusal> {

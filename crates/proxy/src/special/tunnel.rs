@@ -22,9 +22,8 @@ use crate::outcome::Outcome;
 use crate::reply::local;
 use crate::request::Request;
 use crate::rules::header::Ruled;
-use crate::rules::upgrades;
+use crate::rules::{reply, upgrades};
 use crate::special::upload;
-use crate::storing::head::some_fields;
 use crate::transaction::Transaction;
 
 /// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
@@ -46,12 +45,7 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
             serve(transaction, &Established, None, server.into_tunnel(), outcome(200)).await
         }
         Some(Ok(Opened::Refused(answer))) => {
-            report.set_status(answer.head.status);
-            if answer.head.status == 407 {
-                // The client can answer the parent's challenge only if it sees it.
-                let is_challenge = |id, _: &[u8]| id == FieldName::ProxyAuthenticate;
-                report.own_fields.replace(some_fields(&answer.head, is_challenge));
-            }
+            report.answered(&answer.head);
             upload::relay(transaction, job, answer).await
         }
         Some(Err(failure)) => local::failed(transaction, failure, outcome(0)).await,
@@ -162,6 +156,9 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
         Some(Err(failure)) => local::failed(transaction, failure, outcome(Tag::Miss, 0)).await,
         Some(Ok(Switched::No(answer))) => upload::relay(transaction, job, answer).await,
         Some(Ok(Switched::Yes(server, head))) => {
+            if let Err(refusal) = reply::check_interim(request, &head) {
+                return local::refused(transaction, refusal, Some(report.route())).await;
+            }
             let switching = Switching { head: &head, request };
             let protocols = switching.protocols();
             let outcome = outcome(Tag::Tunnel, 101);
@@ -198,7 +195,7 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
         }
     };
     asked.await.map_err(|error| Failure::from(&error))?;
-    job.report.set_status(head.status);
+    job.report.answered(&head);
     if head.status != 101 {
         let answer = Answer::new(server, to, head, request, sent_at);
         return answer.map(Switched::No).map_err(|error| Failure::from(&error));
