@@ -109,9 +109,7 @@ impl From<TunnelOver> for Cut {
 impl From<AbortReason> for Cut {
     fn from(reason: AbortReason) -> Self {
         match reason {
-            AbortReason::Cancelled | AbortReason::NotShareable | AbortReason::Outdated => {
-                Self::FetchEnded
-            }
+            AbortReason::Cancelled | AbortReason::NotShareable => Self::FetchEnded,
             AbortReason::NoMemory => Self::NoMemory,
             AbortReason::TimedOut => Self::ServerTimedOut,
             AbortReason::Truncated => Self::ServerTruncated,

@@ -299,6 +299,12 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
             look_again(transaction, found).await
         }
         Begin::Lead(writer) => {
+            // The fetch that this request would have joined may have ended since the look-up.
+            let may_hit = collapse && cache.has_in_memory(&key);
+            if let Some(hit) = may_hit.then(|| look_up(core, request).ok()).flatten() {
+                drop(writer);
+                return Served::Done(Box::pin(follow::object(transaction, hit)).await);
+            }
             let Some(reader) = writer.subscribe(ReaderKind::Client) else {
                 return Served::LookAgain;
             };

@@ -22,8 +22,9 @@ use crate::object::Object;
 use crate::purges::Purges;
 use crate::scheme::{Confirmed, PUT_PARTS_MAX, Record, RecordKind, SchemeError, Writer};
 use crate::settings::{CacheSettings, MemoryMode};
+use crate::since::Since;
 use crate::vary::VaryMarker;
-use crate::versions::{Commit, Reading, Voiding};
+use crate::versions::{Commit, Voiding};
 use crate::voids;
 
 /// The result of storing an object at the end of its fetch.
@@ -179,6 +180,11 @@ impl Cache {
         }
     }
 
+    /// Whether memory has an entry of any kind under this key; not an access.
+    pub fn has_in_memory(&self, key: &Key) -> bool {
+        self.mem.contains(key)
+    }
+
     /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL.
     pub fn begin_or_join(&self, primary: Key, key: Key, url: &[u8]) -> Begin {
         self.in_flight.begin_or_join(primary, key, url)
@@ -260,9 +266,9 @@ impl Cache {
 
     /// The same for an object that was read from a directory: it does not replace an answer that
     /// arrived meanwhile, or is under way.
-    pub(crate) fn insert_read(&self, epoch: Epoch, reading: &Reading, object: &Arc<Object>) {
+    pub(crate) fn insert_read(&self, since: &Since, object: &Arc<Object>) {
         if self.memory_mode() != MemoryMode::Network
-            && self.put_read(epoch, reading, object.key, Entry::Object(object.clone()))
+            && self.put_read(since, object.key, Entry::Object(object.clone()))
         {
             // It was asked for before, or it would not have been stored.
             let _ = self.mem.get(&object.key);
@@ -270,10 +276,10 @@ impl Cache {
     }
 
     /// The same for any entry.
-    pub(crate) fn put_read(&self, epoch: Epoch, reading: &Reading, key: Key, entry: Entry) -> bool {
+    pub(crate) fn put_read(&self, since: &Since, key: Key, entry: Entry) -> bool {
         let insert =
-            || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
-        reading.while_newest(&key, insert) == Some(true)
+            || self.in_flight.is_current(since.epoch) && self.mem.insert_unless_object(key, entry);
+        since.reading.while_newest(&key, insert) == Some(true)
     }
 
     /// The marker of a URL whose answers vary by `fields`: the present one if it has these fields,

@@ -22,7 +22,7 @@ use crate::object::{About, Object};
 use crate::scheme::{PUT_PARTS_MAX, Reader, Record, SchemeError, Writer};
 use crate::since::Since;
 use crate::vary::VaryMarker;
-use crate::versions::{Reading, Shown};
+use crate::versions::Shown;
 
 pub use held::Held;
 pub(crate) use records::remove_own;
@@ -90,7 +90,7 @@ pub struct DiskHit {
     /// Freshness.
     pub times: Times,
     dir: Arc<Dir>,
-    opened: Box<(Epoch, Reading)>,
+    opened: Box<Since>,
     reader: Box<dyn Reader>,
     /// See [`DiskHit::reserve`].
     reserved: Option<Reserved>,
@@ -337,7 +337,7 @@ impl Cache {
             }
         }
         match found.newest {
-            Some(opened) => Lookup::Found(self.take_entry(opened, epoch, reading)),
+            Some(opened) => Lookup::Found(self.take_entry(opened, Since { epoch, reading })),
             None if has_failed => Lookup::Failed,
             None => Lookup::Absent,
         }
@@ -348,15 +348,15 @@ impl Cache {
         matches!(head, Ok(head) if self.is_purged(times, url, head))
     }
 
-    fn take_entry(&self, opened: Opened, epoch: Epoch, reading: Reading) -> DiskEntry {
+    fn take_entry(&self, opened: Opened, since: Since) -> DiskEntry {
         let Opened { key, url, times, head, reader, dir } = opened;
         match head {
             Ok(head) => {
-                let (opened, reserved) = (Box::new((epoch, reading)), None);
+                let (opened, reserved) = (Box::new(since), None);
                 DiskEntry::Object(DiskHit { key, url, head, times, dir, opened, reader, reserved })
             }
             Err(marker) => {
-                self.put_read(epoch, &reading, key, Entry::Vary(marker.clone()));
+                self.put_read(&since, key, Entry::Vary(marker.clone()));
                 DiskEntry::Vary(marker)
             }
         }
@@ -426,7 +426,7 @@ impl DiskHit {
         };
         self.tell(StoreEventKind::SwapIn, cache, body_bytes);
         let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
-        cache.insert_read(self.opened.0, &self.opened.1, &object);
+        cache.insert_read(&self.opened, &object);
         Some(object)
     }
 
@@ -458,14 +458,13 @@ impl DiskHit {
     /// Whether it is void: since it was opened, a newer answer has become complete, or it has been
     /// purged. To be asked when a flow of it can be joined.
     pub fn is_void(&self, cache: &Cache) -> bool {
-        !cache.in_flight().is_current(self.opened.0)
-            || self.opened.1.is_outdated(&self.key)
+        cache.is_void(&self.opened, &self.key)
             || cache.is_purged(&self.times, &self.url, &self.head)
     }
 
     /// When it was opened, for the object that is made of it.
     pub fn since(&self) -> Since {
-        Since { epoch: self.opened.0, reading: self.opened.1.again() }
+        self.opened.again()
     }
 
     /// The flow information of this answer; nothing of it is kept in memory.

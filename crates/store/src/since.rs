@@ -9,3 +9,10 @@ pub struct Since {
     pub(crate) epoch: Epoch,
     pub(crate) reading: Reading,
 }
+
+impl Since {
+    /// The same moment, for another answer that was found with it.
+    pub(crate) fn again(&self) -> Self {
+        Self { epoch: self.epoch, reading: self.reading.again() }
+    }
+}

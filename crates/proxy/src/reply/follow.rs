@@ -40,7 +40,7 @@ pub(crate) async fn follow(
             return Served::Done(transaction.client_gone(waiting(tag, report)));
         }
         // Nothing has been sent, so this is like a miss.
-        Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => {
+        Err(Waited::Aborted(AbortReason::DiskFailed)) => {
             return Served::LookAgain;
         }
         Err(Waited::Aborted(reason)) => {
@@ -92,7 +92,7 @@ fn waiting(tag: Tag, report: Option<&Report>) -> Outcome {
 /// Ends a request whose fetch failed. It may look again if the fault was in that fetch only.
 async fn give_up(transaction: &mut Transaction<'_>, reason: AbortReason) -> Served {
     let page = match reason {
-        AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => {
+        AbortReason::NotShareable | AbortReason::Cancelled => {
             return Served::LookAgain;
         }
         AbortReason::TimedOut => ErrorPage::ReadTimeout,

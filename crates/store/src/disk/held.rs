@@ -14,12 +14,11 @@ use super::{DiskHit, tell_swap};
 use crate::body::{Body, Borrowed, Lender};
 use crate::cache::Cache;
 use crate::events::StoreEventKind;
-use crate::flow::Epoch;
 use crate::head::StoredHead;
 use crate::mem::{FLOW_BYTES_GUARANTEED, LENT_BYTES_MIN, Reserved};
 use crate::object::{About, Object, memory_bytes};
 use crate::scheme::Reader;
-use crate::versions::Reading;
+use crate::since::Since;
 
 /// A complete answer at hand.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ pub struct Lent(Box<Loan>);
 #[derive(Debug)]
 struct Loan {
     object: Object,
-    opened: Box<(Epoch, Reading)>,
+    opened: Box<Since>,
     reserved: Option<Reserved>,
 }
 
@@ -165,7 +164,7 @@ impl Lent {
         };
         let Loan { object, opened, .. } = *self.0;
         let object = Arc::new(object.with_body(body));
-        cache.insert_read(opened.0, &opened.1, &object);
+        cache.insert_read(&opened, &object);
         Ok(Held::Memory(object))
     }
 }

@@ -75,9 +75,6 @@ pub enum AbortReason {
     /// The answer must not be given to anyone but the request that fetched it: fetch for yourself.
     #[error("the answer is not shareable")]
     NotShareable,
-    /// The stored answer turned out to be of no use: look again.
-    #[error("what was stored is outdated")]
-    Outdated,
     /// No memory for even one page.
     #[error("out of memory for bodies in flight")]
     NoMemory,

@@ -234,17 +234,13 @@ fn an_older_answer_is_not_read_between_the_end_of_a_fetch_and_the_end_of_its_wri
 fn an_older_vary_marker_does_not_take_a_newer_object_out_of_memory() {
     let w = world();
     let older = || Entry::Vary(Arc::new(VaryMarker::new(URL, b"accept")));
-    let reading = w.cache.in_flight().read(key(1));
-    let epoch = w.cache.in_flight().epoch(key(1));
+    let since = w.cache.since_now(key(1));
     let (writer, _reader) = w.reload();
     w.finish(writer, 2, None);
-    assert!(!w.cache.put_read(epoch, &reading, key(1), older()));
+    assert!(!w.cache.put_read(&since, key(1), older()));
     assert_eq!(w.in_memory(), Some(2));
     w.cache.mem().remove(&key(1));
-    assert!(
-        !w.cache.put_read(epoch, &reading, key(1), older()),
-        "also when memory has lost it meanwhile"
-    );
+    assert!(!w.cache.put_read(&since, key(1), older()), "also when memory has lost it meanwhile");
 }
 
 #[test]
