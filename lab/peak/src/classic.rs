@@ -1,9 +1,9 @@
 //! The controller of the book's runs: mean response time against a window.
 
-use crate::controller::{Bounds, offered_or};
+use crate::controller::{Bounds, SPOILED_MAX, offered_or};
 use crate::reading::wrong_content;
 use crate::words;
-use crate::{ClassicSettings, Controller, SettingsError, View};
+use crate::{ClassicSettings, Controller, SettingsError, Unjudged, View};
 use humboldt_lab_record::{Tally, Verdict};
 
 /// From this many equal verdicts in a row on, the step doubles.
@@ -34,6 +34,12 @@ pub struct Classic {
     load_per_s: f64,
     last: Side,
     in_a_row: u32,
+    /// Spoiled samples in a row.
+    spoiled: u32,
+    /// Whether a spoiled sample may have left a queue.
+    has_foreign_queue: bool,
+    /// The last load that was not too high.
+    good_per_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +62,9 @@ impl Classic {
             load_per_s: settings.first_load_per_s.min(settings.load_max_per_s),
             last: Side::Inside,
             in_a_row: 0,
+            spoiled: 0,
+            has_foreign_queue: false,
+            good_per_s: None,
         })
     }
 
@@ -121,12 +130,35 @@ impl Controller for Classic {
     fn judge(&mut self, view: &View, tally: &Tally) -> Verdict {
         let load_per_s = offered_or(view, self.load_per_s);
         let (side, reason) = self.side(view.filling, tally);
+        if self.has_foreign_queue && side == Side::Above {
+            self.has_foreign_queue = is_catching_up(tally);
+            self.load_per_s = load_per_s;
+            return Verdict {
+                next_load_per_s: load_per_s,
+                sustained: false,
+                unjudged: true,
+                state: "catching up".into(),
+                reason,
+            };
+        }
+        (self.spoiled, self.has_foreign_queue) = (0, false);
         let is_catching_up = self.settings.step_accelerates && is_catching_up(tally);
         let is_kept = side == Side::Above && is_catching_up;
+        let overshot = self.last == Side::Below
+            && side == Side::Above
+            && self.settings.step_accelerates
+            && self.in_a_row > ACCELERATE_AFTER;
         self.in_a_row =
             if side == self.last && !is_kept { self.in_a_row.saturating_add(1) } else { 1 };
         self.last = side;
+        if side != Side::Above {
+            self.good_per_s = Some(load_per_s);
+        }
         let (factor, state) = match side {
+            // A long step led here. Short ones down would leave a queue for many samples.
+            Side::Above if overshot => {
+                (self.good_per_s.map_or(1.0, |good| good / load_per_s).min(1.0), "step back")
+            }
             Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
             Side::Above if is_kept => (1.0, "catching up"),
             Side::Above => (1.0 - self.step(STEP_DOWN_MAX), "down"),
@@ -138,9 +170,32 @@ impl Controller for Classic {
         Verdict {
             next_load_per_s: self.load_per_s,
             sustained: side != Side::Above && tally.answers() > 0 && wrong.is_none(),
+            unjudged: is_kept,
             state: state.into(),
             reason: wrong.map_or(reason.clone(), |wrong| format!("{wrong}; {reason}")),
         }
+    }
+
+    fn pass_over(&mut self, view: &View, tally: &Tally, why: Unjudged<'_>) -> Verdict {
+        let load_per_s = offered_or(view, self.load_per_s);
+        if let Unjudged::Spoiled(_) = why {
+            self.spoiled += 1;
+            self.has_foreign_queue = tally.backlog > 0;
+        }
+        let is_given_up = self.spoiled >= SPOILED_MAX;
+        if is_given_up {
+            // What follows goes up in short steps again.
+            (self.spoiled, self.in_a_row, self.last) = (0, 0, Side::Inside);
+        }
+        let lower_per_s = load_per_s * (1.0 - self.settings.step);
+        let next_per_s = match self.good_per_s {
+            _ if !is_given_up => load_per_s,
+            Some(good_per_s) => good_per_s.min(lower_per_s),
+            None => lower_per_s,
+        };
+        let bounds = Bounds::new(tally.period_us, self.settings.load_max_per_s);
+        self.load_per_s = bounds.clamp(next_per_s);
+        why.verdict(self.load_per_s)
     }
 
     fn name(&self) -> &'static str {
@@ -197,7 +252,7 @@ mod tests {
     fn steps_grow_while_verdicts_stay_the_same() {
         let loads =
             loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
-        assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 145.17]);
+        assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 127.34]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A constant load.
 
 use crate::words;
-use crate::{ConstantSettings, Controller, SettingsError, View};
+use crate::{ConstantSettings, Controller, SettingsError, Unjudged, View};
 use humboldt_lab_record::{Tally, Verdict};
 
 /// Keeps one load, whatever happens. A sample counts as sustained if its answers came: see
@@ -49,9 +49,14 @@ impl Controller for Constant {
         Verdict {
             next_load_per_s: self.settings.load_per_s,
             sustained: complaint.is_none() && tally.answers() > 0,
+            unjudged: false,
             state: "constant".into(),
             reason: complaint.unwrap_or_else(|| format!("{} answers", tally.answers())),
         }
+    }
+
+    fn pass_over(&mut self, _: &View, _: &Tally, why: Unjudged<'_>) -> Verdict {
+        why.verdict(self.settings.load_per_s)
     }
 
     fn name(&self) -> &'static str {

@@ -27,6 +27,51 @@ pub struct View {
     pub fill_ratio: f64,
 }
 
+/// So many samples at the beginning say nothing: connections, caches of the system and the
+/// subject's own tables are made then.
+const WARM_UP_SAMPLES: u32 = 2;
+
+/// Why a sample says nothing about the subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unjudged<'a> {
+    /// It is one of the first.
+    WarmUp,
+    /// The laboratory or its host spoiled it, in this way.
+    Spoiled(&'a str),
+}
+
+impl Unjudged<'_> {
+    /// The state and the reason of the verdict.
+    pub(crate) fn verdict(self, next_load_per_s: f64) -> Verdict {
+        let (state, reason) = match self {
+            Self::WarmUp => ("warm up", "the first samples are not judged"),
+            Self::Spoiled(why) => ("repeat", why),
+        };
+        Verdict {
+            next_load_per_s,
+            sustained: false,
+            unjudged: true,
+            state: state.into(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Judges a sample, or passes over one that says nothing about the subject: the first ones, and
+/// those that the laboratory or its host `spoiled`.
+pub fn decide(
+    controller: &mut dyn Controller,
+    view: &View,
+    tally: &Tally,
+    spoiled: Option<&str>,
+) -> Verdict {
+    match spoiled {
+        Some(why) => controller.pass_over(view, tally, Unjudged::Spoiled(why)),
+        None if view.index < WARM_UP_SAMPLES => controller.pass_over(view, tally, Unjudged::WarmUp),
+        None => controller.judge(view, tally),
+    }
+}
+
 /// Decides after every sample which load comes next.
 pub trait Controller: Send {
     /// The load of the first sample, in requests per second.
@@ -36,12 +81,20 @@ pub trait Controller: Send {
     /// [`LOAD_MAX_PER_S`].
     fn judge(&mut self, view: &View, tally: &Tally) -> Verdict;
 
+    /// Passes over a sample that says nothing about the subject. The load is offered once more; it
+    /// is lowered only if sample after sample is spoiled, since the laboratory may not be able to
+    /// offer it.
+    fn pass_over(&mut self, view: &View, tally: &Tally, why: Unjudged<'_>) -> Verdict;
+
     /// `robust`, `classic` or `constant`.
     fn name(&self) -> &'static str;
 
     /// Its settings, as a table for people: name → value with unit, times as scaled.
     fn settings(&self) -> Vec<(String, String)>;
 }
+
+/// After this many spoiled samples in a row a lower load is tried.
+pub(crate) const SPOILED_MAX: u32 = 3;
 
 /// The bounds within which a search moves.
 #[derive(Clone, Copy, Debug)]

@@ -24,7 +24,7 @@ mod words;
 
 pub use classic::Classic;
 pub use constant::Constant;
-pub use controller::{Controller, LOAD_MAX_PER_S, LOAD_MIN_PER_S, View};
+pub use controller::{Controller, LOAD_MAX_PER_S, LOAD_MIN_PER_S, Unjudged, View, decide};
 pub use robust::Robust;
 pub use settings::{
     ClassicSettings, ConstantSettings, ControllerSettings, RobustSettings, SettingsError, Window,

@@ -168,6 +168,21 @@ impl Reader {
         }
     }
 
+    /// The unfinished work after a sample that is not judged.
+    pub(crate) fn pass_over(&mut self, tally: &Tally) -> Reading {
+        let flow = self.flow(tally);
+        self.in_flight_before = flow.in_flight;
+        self.extended = None;
+        Reading {
+            finding: Finding::TooFew,
+            reason: String::new(),
+            wrong_content: None,
+            answered_per_s: flow.answered_per_s,
+            excess: flow.excess,
+            is_burdened: flow.excess > flow.tolerable * QUEUE_BY_CHANCE,
+        }
+    }
+
     /// Little's law: requests in flight = rate × time. The part that the simulated delays do not
     /// explain is a queue.
     fn flow(&self, tally: &Tally) -> Flow {

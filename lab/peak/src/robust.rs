@@ -4,7 +4,7 @@ use crate::controller::{Bounds, offered_or};
 use crate::reading::{Finding, Limits, Reader, Reading};
 use crate::search::{Move, Search};
 use crate::words;
-use crate::{Controller, RobustSettings, SettingsError, View};
+use crate::{Controller, RobustSettings, SettingsError, Unjudged, View};
 use humboldt_lab_record::{Tally, Verdict};
 
 /// Finds the highest load at which a chosen percentile of added time (hits and misses apart), mean
@@ -47,6 +47,21 @@ impl Controller for Robust {
         let reading = self.reader.read(load_per_s, tally);
         let next = self.search.next(load_per_s, &reading, &bounds, tally.period_us);
         verdict(&next, reading)
+    }
+
+    fn pass_over(&mut self, view: &View, tally: &Tally, why: Unjudged<'_>) -> Verdict {
+        let load_per_s = offered_or(view, self.search.level());
+        let bounds = Bounds::new(tally.period_us, self.settings.load_max_per_s);
+        let reading = self.reader.pass_over(tally);
+        let next = match why {
+            // Far too much is far too much, also for a subject that is warm.
+            Unjudged::WarmUp if reading.is_burdened => return self.judge(view, tally),
+            Unjudged::WarmUp => self.search.warm_up(&reading, &bounds),
+            Unjudged::Spoiled(_) => {
+                self.search.spoiled(load_per_s, &reading, &bounds, tally.period_us)
+            }
+        };
+        Verdict { state: next.state.into(), ..why.verdict(next.load_per_s) }
     }
 
     fn name(&self) -> &'static str {
@@ -94,6 +109,7 @@ fn verdict(next: &Move, reading: Reading) -> Verdict {
     Verdict {
         next_load_per_s: next.load_per_s,
         sustained: is_sustained && !next.was_drain && reading.wrong_content.is_none(),
+        unjudged: next.was_drain,
         state: next.state.into(),
         reason,
     }

@@ -6,7 +6,7 @@
 //! on in one direction, so it follows a capacity that changes. After an overload it offers little
 //! until the queue of the overload is gone.
 
-use crate::controller::Bounds;
+use crate::controller::{Bounds, SPOILED_MAX};
 use crate::reading::{Finding, Reading};
 
 /// A clearly sustained load is multiplied by this.
@@ -55,6 +55,13 @@ const DRAIN_PROGRESS_MAX: f64 = 0.9;
 /// After this many samples draining ends with any queue, and the search goes on from half the load.
 const DRAIN_SAMPLES_MAX: u32 = 50;
 
+/// A load that the laboratory cannot offer is tried again after this many good samples: its host
+/// may have become quieter.
+const CEILING_SAMPLES: u32 = 20;
+
+/// The state below such a load.
+const UNDER_CEILING: &str = "below the laboratory's limit";
+
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Move {
@@ -99,6 +106,17 @@ pub(crate) struct Search {
     /// The start of a series of steps down.
     fell_from: Option<f64>,
     drain: Option<Drain>,
+    /// Spoiled samples in a row.
+    spoiled: u32,
+    ceiling: Option<Ceiling>,
+}
+
+/// A load at which the laboratory spoiled sample after sample.
+#[derive(Clone, Copy, Debug)]
+struct Ceiling {
+    load_per_s: f64,
+    /// After so many good samples it is tried again.
+    samples_left: u32,
 }
 
 impl Search {
@@ -117,6 +135,8 @@ impl Search {
             downs: 0,
             fell_from: None,
             drain: None,
+            spoiled: 0,
+            ceiling: None,
         }
     }
 
@@ -136,6 +156,7 @@ impl Search {
         if let Some(drain) = self.drain.take() {
             return self.go_on_draining(drain, reading, bounds);
         }
+        self.spoiled = 0;
         self.level = load_per_s;
         let state = match (&self.mode, reading.finding) {
             (Mode::Climb { failed, .. }, Finding::TooFew)
@@ -156,11 +177,71 @@ impl Search {
             (Mode::Step, Finding::Sustained { clearly }) => self.hold_or_raise(clearly, bounds),
             (Mode::Step, Finding::Overloaded) => self.doubt_or_lower(reading),
         };
+        let state = if self.keep_below_ceiling(load_per_s) { UNDER_CEILING } else { state };
         self.level = bounds.clamp(self.level);
         if reading.finding == Finding::Overloaded && reading.is_burdened {
             return self.begin_draining(reading, bounds, period_us);
         }
         Move { load_per_s: self.level, state, was_drain: false }
+    }
+
+    /// Makes the next move after one of the first samples, which left no queue: the same load.
+    pub(crate) fn warm_up(&mut self, reading: &Reading, bounds: &Bounds) -> Move {
+        match self.drain.take() {
+            Some(drain) => self.go_on_draining(drain, reading, bounds),
+            None => Move { load_per_s: self.level, state: "warm up", was_drain: false },
+        }
+    }
+
+    /// Makes the next move after a spoiled sample: the same load, or a lower one if it was spoiled
+    /// again and again.
+    pub(crate) fn spoiled(
+        &mut self,
+        load_per_s: f64,
+        reading: &Reading,
+        bounds: &Bounds,
+        period_us: u64,
+    ) -> Move {
+        if let Some(drain) = self.drain.take() {
+            return self.go_on_draining(drain, reading, bounds);
+        }
+        self.level = load_per_s;
+        self.spoiled += 1;
+        let state = if self.spoiled >= SPOILED_MAX { self.retreat() } else { "repeat" };
+        self.level = bounds.clamp(self.level);
+        if reading.is_burdened {
+            return self.begin_draining(reading, bounds, period_us);
+        }
+        Move { load_per_s: self.level, state, was_drain: false }
+    }
+
+    /// Gives up a load that the laboratory cannot offer as it should.
+    fn retreat(&mut self) -> &'static str {
+        self.spoiled = 0;
+        let known = match &self.mode {
+            Mode::Climb { sustained, .. } => *sustained,
+            Mode::Step => self.believed,
+        };
+        self.ceiling = Some(Ceiling { load_per_s: self.level, samples_left: CEILING_SAMPLES });
+        // At a load that was held before, the laboratory or its host has become worse.
+        self.level = known.filter(|known| *known < self.level).unwrap_or(self.level / 2.0);
+        "retreat"
+    }
+
+    /// Keeps a load that was raised from `before` below the ceiling. Returns whether it had to.
+    fn keep_below_ceiling(&mut self, before: f64) -> bool {
+        let Some(ceiling) = &mut self.ceiling else { return false };
+        ceiling.samples_left = ceiling.samples_left.saturating_sub(1);
+        if ceiling.samples_left == 0 {
+            self.ceiling = None;
+            return false;
+        }
+        let is_too_high = self.level > before && self.level >= ceiling.load_per_s;
+        if is_too_high {
+            let is_near = before * NEAR_FACTOR >= ceiling.load_per_s;
+            self.level = if is_near { before } else { (before * ceiling.load_per_s).sqrt() };
+        }
+        is_too_high
     }
 
     fn climb(&mut self, failed: Option<f64>, clearly: bool, is_top: bool) -> &'static str {

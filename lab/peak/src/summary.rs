@@ -1,6 +1,6 @@
 //! A run in a few figures, at any moment of it.
 
-use humboldt_lab_record::{Run, Sample, Summary, Tally, TimesSummary};
+use humboldt_lab_record::{Held, Run, Sample, Summary, Tally, TimesSummary};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -10,6 +10,21 @@ const FROM_SHARE: f64 = 0.75;
 
 /// A cache that answers less than this share of its good moments does not sustain that rate.
 const STEADY_SHARE_MIN: f64 = 0.8;
+
+/// If more than this share of the last quarter was spoiled, nothing is known about the subject.
+const SPOILED_SHARE_MAX: f64 = 0.5;
+
+/// A load of at least this share of the sustained one that was too much is its limit.
+const NEAR_LIMIT: f64 = 0.8;
+
+/// A level is held if it was sustained in so many samples in a row.
+const HELD_SAMPLES_MIN: u32 = 2;
+
+/// Most levels that a summary lists.
+const HELD_MAX: usize = 10;
+
+/// Loads that differ by less than this share are one level.
+const SAME_LEVEL: f64 = 0.001;
 
 /// Fills `total`, `last_quarter` and `summary` from the samples.
 ///
@@ -28,12 +43,18 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
     let plain = last.hits.answers + last.misses.answers;
     let plain_bytes = last.hits.body_bytes + last.misses.body_bytes;
     let (lab_limited_share, lab_limited) = lab_limited(judged);
+    let held = held(samples);
+    let sustained_per_s =
+        sustained_per_s(judged).filter(|_| lab_limited_share <= SPOILED_SHARE_MAX);
+    let held_per_s = held.first().map_or(0.0, |held| held.load_per_s);
     Summary {
         from_fill_ratio: judged.first().map_or(0.0, fill_ratio),
         to_fill_ratio: judged.last().map_or(0.0, fill_ratio),
         samples: u32::try_from(judged.len()).unwrap_or(u32::MAX),
         throughput_per_s: throughput_per_s(judged.iter()).unwrap_or(0.0),
-        sustained_per_s: sustained_per_s(judged),
+        sustained_per_s,
+        limit_reached: Some(is_limit_reached(samples, sustained_per_s.unwrap_or(held_per_s))),
+        held,
         response: TimesSummary::from(&last.response()),
         hits: TimesSummary::from(&last.hits.response),
         misses: TimesSummary::from(&last.misses.response),
@@ -65,9 +86,49 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
 /// The rate in the samples that were judged sustained; none if it does not hold over the quarter as
 /// a whole.
 fn sustained_per_s(judged: &[Sample]) -> Option<f64> {
-    let all_per_s = throughput_per_s(judged.iter())?;
+    let all_per_s = throughput_per_s(judged.iter().filter(|sample| !is_spoiled(sample)))?;
     let good_per_s = throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained))?;
     (all_per_s >= good_per_s * STEADY_SHARE_MIN).then_some(good_per_s)
+}
+
+/// Whether the sample shows the laboratory or its host.
+fn is_spoiled(sample: &Sample) -> bool {
+    sample.lab_limited.is_some()
+}
+
+/// Whether a load near `per_s`, or a higher one, was too much for the subject.
+fn is_limit_reached(samples: &[Sample], per_s: f64) -> bool {
+    samples.iter().any(|sample| {
+        let verdict = &sample.verdict;
+        let was_too_much = !verdict.sustained && !verdict.unjudged && !is_spoiled(sample);
+        was_too_much && sample.load_per_s >= per_s * NEAR_LIMIT
+    })
+}
+
+/// The levels that were held, the highest first.
+fn held(samples: &[Sample]) -> Vec<Held> {
+    let is_same = |a: f64, b: f64| (a - b).abs() <= b * SAME_LEVEL;
+    let in_a_row = samples.chunk_by(|a, b| {
+        is_same(a.load_per_s, b.load_per_s) && a.verdict.sustained == b.verdict.sustained
+    });
+    let mut held: Vec<Held> = Vec::new();
+    for level in in_a_row.filter(|level| level.iter().all(|sample| sample.verdict.sustained)) {
+        let (Some(last), samples) = (level.last(), u32::try_from(level.len()).unwrap_or(u32::MAX))
+        else {
+            continue;
+        };
+        if samples >= HELD_SAMPLES_MIN && last.load_per_s.is_finite() {
+            held.push(Held {
+                load_per_s: last.load_per_s,
+                throughput_per_s: throughput_per_s(level.iter()).unwrap_or(0.0),
+                samples,
+                fill_ratio: fill_ratio(last),
+            });
+        }
+    }
+    held.sort_by(|a, b| b.load_per_s.total_cmp(&a.load_per_s));
+    held.truncate(HELD_MAX);
+    held
 }
 
 fn last_quarter(samples: &[Sample]) -> Range<usize> {
@@ -192,6 +253,53 @@ mod tests {
         samples.extend((0..9).map(|_| sample(2.0, 0, false)));
         let summary = summarised(samples).summary;
         assert_eq!((summary.throughput_per_s, summary.sustained_per_s), (100.0, None));
+    }
+
+    /// The same at this load.
+    fn at(load_per_s: f64, sample: Sample) -> Sample {
+        Sample { load_per_s, ..sample }
+    }
+
+    fn spoiled(mut sample: Sample) -> Sample {
+        sample.lab_limited = Some("the host was busy".into());
+        sample.verdict.unjudged = true;
+        sample
+    }
+
+    #[test]
+    fn a_search_that_never_met_its_limit_says_so() {
+        let limit_reached = |samples: &[Sample]| summarised(samples.to_vec()).summary.limit_reached;
+        // A cold beginning is no limit of what is sustained at the end.
+        let mut samples = vec![at(222.0, sample(0.1, 222, false))];
+        samples.extend((15..=20).map(|tenth| {
+            let load_per_s = 1_000.0 * f64::from(tenth);
+            at(load_per_s, sample(f64::from(tenth) / 10.0, load_per_s as u64, true))
+        }));
+        assert_eq!(limit_reached(&samples), Some(false));
+        let too_much = at(21_000.0, sample(2.0, 18_000, false));
+        samples.push(spoiled(too_much.clone()));
+        assert_eq!(
+            limit_reached(&samples),
+            Some(false),
+            "the laboratory's limit is not the cache's"
+        );
+        samples.push(too_much);
+        assert_eq!(limit_reached(&samples), Some(true));
+    }
+
+    #[test]
+    fn spoiled_samples_do_not_count_and_levels_that_were_held_are_kept() {
+        let mut samples =
+            vec![at(500.0, sample(1.0, 500, true)), at(500.0, sample(1.2, 500, true))];
+        samples.extend((0..3).map(|_| at(500.0, sample(2.0, 500, true))));
+        samples.push(at(500.0, spoiled(sample(2.0, 10, false))));
+        let summary = summarised(samples.clone()).summary;
+        assert_eq!(summary.sustained_per_s, Some(500.0));
+        let held = summary.held.first().copied().unwrap();
+        assert_eq!((held.load_per_s, held.throughput_per_s, held.samples), (500.0, 500.0, 5));
+        samples.extend((0..3).map(|_| at(500.0, spoiled(sample(2.0, 10, false)))));
+        let summary = summarised(samples).summary;
+        assert_eq!((summary.sustained_per_s, summary.held.len()), (None, 1));
     }
 
     #[test]

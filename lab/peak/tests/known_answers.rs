@@ -89,6 +89,38 @@ fn robust_finds_a_capacity_that_is_never_the_same() {
 }
 
 #[test]
+fn samples_that_the_host_spoils_do_not_steer() {
+    for spoils in [|index, _| index % 4 == 0, |index, _| (10..20).contains(&index)] {
+        let subject = Subject { spoils, ..Subject::new(1_000.0) };
+        let found = short_run("robust", &subject, 100.0, 160);
+        assert_near("robust, spoiled samples", found.sustained_per_s(), 1_000.0, ROBUST_ERROR_MAX);
+        assert_eq!(found.run.summary.limit_reached, Some(true));
+    }
+}
+
+/// The laboratory cannot offer more than 600/s, and the subject could serve 1,000/s.
+#[test]
+fn the_laboratorys_own_limit_is_not_taken_for_the_subjects() {
+    for name in ["robust", "classic"] {
+        let subject = Subject { spoils: |_, load| load > 600.0, ..Subject::new(1_000.0) };
+        let found = short_run(name, &subject, 100.0, 160);
+        let summary = &found.run.summary;
+        assert_eq!(summary.limit_reached, Some(false), "{name}");
+        let sustained = found.lines.iter().filter(|line| line.sustained);
+        let highest = sustained.map(|line| line.load_per_s).fold(0.0, f64::max);
+        assert!((400.0..=600.0).contains(&highest), "{name}: {highest}");
+        assert!(found.lines.iter().all(|line| line.load_per_s < 1_300.0), "{name}");
+    }
+}
+
+#[test]
+fn a_run_of_which_most_was_spoiled_measures_nothing() {
+    let subject = Subject { spoils: |index, _| index % 4 != 0, ..Subject::new(1_000.0) };
+    let found = short_run("robust", &subject, 100.0, 160);
+    assert_eq!(found.run.summary.sustained_per_s, None);
+}
+
+#[test]
 fn classic_ends_at_the_capacity() {
     for (capacity, period_s, time_scale) in [(137.0, 60.0, 1.0), (1_000.0, 6.0, 0.1)] {
         for first in [0.01, 0.5, 2.0, 50.0] {

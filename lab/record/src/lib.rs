@@ -16,5 +16,5 @@ pub use bang::{BangRun, BangSecond};
 pub use fault::{Fault, FaultKind, FaultSample};
 pub use histogram::Histogram;
 pub use manifest::{Manifest, ProcessorTimes, Resources};
-pub use run::{Goal, Outcome, Plan, RUN_FORMAT, Run, Sample, Summary, TimesSummary, Verdict};
+pub use run::{Goal, Held, Outcome, Plan, RUN_FORMAT, Run, Sample, Summary, TimesSummary, Verdict};
 pub use tally::{Class, KindTally, OriginTally, Tally};

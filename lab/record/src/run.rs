@@ -53,6 +53,10 @@ pub struct Verdict {
     pub next_load_per_s: f64,
     /// Whether the subject sustained the sample's load.
     pub sustained: bool,
+    /// Whether the sample says nothing about the subject: the subject warms up, or works off a
+    /// queue, or the laboratory or its host spoiled the sample.
+    #[serde(default)]
+    pub unjudged: bool,
     /// The controller's state: "climb", "hold", "drain", "back off", …
     pub state: String,
     /// Why: "p95 of hits 312 ms > 200 ms".
@@ -179,9 +183,17 @@ pub struct Summary {
     pub samples: u32,
     /// Right answers per second, mean over those samples: the throughput of the book's tables.
     pub throughput_per_s: f64,
-    /// The same over samples that the controller judged sustained; `None` if there is none, or if
-    /// the mean over all samples is far below it (less than four fifths).
+    /// The same over samples that the controller judged sustained; `None` if there is none, if the
+    /// mean over all samples is far below it (less than four fifths), or if most samples were
+    /// spoiled. Spoiled samples count in neither.
     pub sustained_per_s: Option<f64>,
+    /// Whether a load near that rate, or a higher one, was too much for the subject. If not, the
+    /// rate is a lower bound: the limit was not reached. `None`: an older laboratory did not look.
+    #[serde(default)]
+    pub limit_reached: Option<bool>,
+    /// Levels that were held during the whole run, the highest first.
+    #[serde(default)]
+    pub held: Vec<Held>,
     /// Response times of all answers.
     pub response: TimesSummary,
     /// Of hits.
@@ -210,6 +222,19 @@ pub struct Summary {
     pub lab_limited_share: f64,
     /// The commonest reason for that.
     pub lab_limited: Option<String>,
+}
+
+/// A load that was sustained in several samples in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// The load, in requests per second.
+    pub load_per_s: f64,
+    /// Right answers per second in these samples.
+    pub throughput_per_s: f64,
+    /// Number of these samples.
+    pub samples: u32,
+    /// Fill ÷ cache size at the end of the last of them.
+    pub fill_ratio: f64,
 }
 
 /// A whole run: the contents of `summary.json`.

@@ -2,7 +2,7 @@
 //! arrivals, and a fixed service time (M/D/1). Its queue lives on from sample to sample, so an
 //! overload burdens the next one.
 
-use humboldt_lab_peak::{Controller, View, summarise};
+use humboldt_lab_peak::{Controller, View, decide, summarise};
 use humboldt_lab_record::{FaultKind, FaultSample, Run, Sample, Tally};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,6 +25,8 @@ pub(crate) struct Subject {
     pub(crate) wrong_every: Option<u64>,
     /// Requests that waited this long are given up by the robots.
     pub(crate) timeout_us: u64,
+    /// Whether the host takes the processors away for half of the sample with this number and load.
+    pub(crate) spoils: fn(u32, f64) -> bool,
 }
 
 impl Subject {
@@ -38,6 +40,7 @@ impl Subject {
             errors_above: None,
             wrong_every: None,
             timeout_us: 60_000_000,
+            spoils: |_, _| false,
         }
     }
 }
@@ -84,10 +87,14 @@ pub(crate) fn run(subject: &Subject, controller: &mut dyn Controller, course: Co
     let mut load_per_s = controller.first_load_per_s();
     let mut finished = Finished { lines: Vec::new(), run: Run::default() };
     for index in 0..course.samples {
+        let is_spoiled = (subject.spoils)(index, load_per_s);
+        if is_spoiled {
+            world.pause();
+        }
         let tally = world.sample(load_per_s);
         let fill_ratio = f64::from(index + 1) / f64::from(course.samples) * 2.0;
         let view = View { index, load_per_s, filling: false, fill_ratio };
-        let verdict = controller.judge(&view, &tally);
+        let verdict = decide(controller, &view, &tally, is_spoiled.then_some("the host was busy"));
         finished.lines.push(Line {
             load_per_s,
             answered_per_s: tally.answers() as f64 * 1e6 / course.period_us as f64,
@@ -109,6 +116,7 @@ pub(crate) fn run(subject: &Subject, controller: &mut dyn Controller, course: Co
                 fill_ratio,
                 tally,
                 verdict,
+                lab_limited: is_spoiled.then(|| "the host was busy".into()),
                 ..Sample::default()
             };
             finished.run.samples.push(sample);
@@ -157,6 +165,11 @@ impl World {
             bucket: 0.0,
             bucket_at_us: 0.0,
         }
+    }
+
+    /// Nothing is served for half of the next sample.
+    fn pause(&mut self) {
+        self.free_at_us = self.free_at_us.max(self.now_us) + self.course.period_us as f64 / 2.0;
     }
 
     fn sample(&mut self, load_per_s: f64) -> Tally {
