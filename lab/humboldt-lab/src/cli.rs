@@ -173,9 +173,9 @@ pub(crate) struct SearchArgs {
     /// Never offer more than this, in requests per second
     #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
     pub(crate) load_max: Option<f64>,
-    /// Length of a sample before time scaling
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
-    pub(crate) sample: f64,
+    /// Length of a sample before time scaling [default: 60s, or 20s with --quick]
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) sample: Option<f64>,
     /// Stop when fill reaches this many times the cache size
     #[arg(long, value_name = "RATIO", value_parser = units::positive, default_value = "2")]
     pub(crate) fill: f64,
@@ -201,6 +201,14 @@ pub(crate) struct SearchArgs {
     /// [default: 1.75s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) rptm_max: Option<f64>,
+    /// Classic controller: steps of 5 % only, as the book's; without it, steps grow as long as the
+    /// load is far from the limit
+    #[arg(long)]
+    pub(crate) even_steps: bool,
+    /// Judge samples although other processes, or the host of this virtual machine, were busy;
+    /// without it, such samples are repeated
+    #[arg(long)]
+    pub(crate) tolerate_others: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -208,7 +216,7 @@ pub(crate) enum ControllerKind {
     /// Percentiles of the time added to hits and to misses, errors, backlog; levels are held before
     /// they count
     Robust,
-    /// Mean response time between two limits, steps of 5 %, as the book's runs did
+    /// Mean response time between two limits, steps of 5 % and more, as the book's runs did
     Classic,
 }
 

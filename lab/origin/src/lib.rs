@@ -89,7 +89,9 @@ impl OriginPlan {
 #[derive(Debug, Error)]
 pub enum OriginError {
     /// An address cannot be bound.
-    #[error("origin: cannot listen on {address}: {source}; choose another with --origin-port")]
+    #[error(
+        "origin: cannot listen on {address}: {source}; choose another with --origin ADDRESS:PORT"
+    )]
     Listen {
         /// The address as planned.
         address: SocketAddr,

@@ -178,10 +178,8 @@ impl Controller for Classic {
 
     fn pass_over(&mut self, view: &View, tally: &Tally, why: Unjudged<'_>) -> Verdict {
         let load_per_s = offered_or(view, self.load_per_s);
-        if let Unjudged::Spoiled(_) = why {
-            self.spoiled += 1;
-            self.has_foreign_queue = tally.backlog > 0;
-        }
+        self.spoiled += u32::from(matches!(why, Unjudged::Spoiled(_)));
+        self.has_foreign_queue = why != Unjudged::WarmUp && tally.backlog > 0;
         let is_given_up = self.spoiled >= SPOILED_MAX;
         if is_given_up {
             // What follows goes up in short steps again.

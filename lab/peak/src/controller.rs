@@ -36,7 +36,9 @@ const WARM_UP_SAMPLES: u32 = 2;
 pub enum Unjudged<'a> {
     /// It is one of the first.
     WarmUp,
-    /// The laboratory or its host spoiled it, in this way.
+    /// Others had the processors, in this way: at any load the sample would have been spoiled.
+    Disturbed(&'a str),
+    /// The laboratory spoiled it, in this way: it may not be able to offer this load.
     Spoiled(&'a str),
 }
 
@@ -45,7 +47,7 @@ impl Unjudged<'_> {
     pub(crate) fn verdict(self, next_load_per_s: f64) -> Verdict {
         let (state, reason) = match self {
             Self::WarmUp => ("warm up", "the first samples are not judged"),
-            Self::Spoiled(why) => ("repeat", why),
+            Self::Disturbed(why) | Self::Spoiled(why) => ("repeat", why),
         };
         Verdict {
             next_load_per_s,
@@ -58,15 +60,15 @@ impl Unjudged<'_> {
 }
 
 /// Judges a sample, or passes over one that says nothing about the subject: the first ones, and
-/// those that the laboratory or its host `spoiled`.
+/// those with another reason.
 pub fn decide(
     controller: &mut dyn Controller,
     view: &View,
     tally: &Tally,
-    spoiled: Option<&str>,
+    unjudged: Option<Unjudged<'_>>,
 ) -> Verdict {
-    match spoiled {
-        Some(why) => controller.pass_over(view, tally, Unjudged::Spoiled(why)),
+    match unjudged {
+        Some(why) => controller.pass_over(view, tally, why),
         None if view.index < WARM_UP_SAMPLES => controller.pass_over(view, tally, Unjudged::WarmUp),
         None => controller.judge(view, tally),
     }

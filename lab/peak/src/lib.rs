@@ -29,4 +29,4 @@ pub use robust::Robust;
 pub use settings::{
     ClassicSettings, ConstantSettings, ControllerSettings, RobustSettings, SettingsError, Window,
 };
-pub use summary::summarise;
+pub use summary::{samples_that_count, summarise};

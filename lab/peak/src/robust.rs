@@ -57,6 +57,9 @@ impl Controller for Robust {
             // Far too much is far too much, also for a subject that is warm.
             Unjudged::WarmUp if reading.is_burdened => return self.judge(view, tally),
             Unjudged::WarmUp => self.search.warm_up(&reading, &bounds),
+            Unjudged::Disturbed(_) => {
+                self.search.disturbed(load_per_s, &reading, &bounds, tally.period_us)
+            }
             Unjudged::Spoiled(_) => {
                 self.search.spoiled(load_per_s, &reading, &bounds, tally.period_us)
             }

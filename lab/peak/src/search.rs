@@ -193,6 +193,24 @@ impl Search {
         }
     }
 
+    /// Makes the next move after a sample in which others had the processors: the same load.
+    pub(crate) fn disturbed(
+        &mut self,
+        load_per_s: f64,
+        reading: &Reading,
+        bounds: &Bounds,
+        period_us: u64,
+    ) -> Move {
+        if let Some(drain) = self.drain.take() {
+            return self.go_on_draining(drain, reading, bounds);
+        }
+        self.level = load_per_s;
+        if reading.is_burdened {
+            return self.begin_draining(reading, bounds, period_us);
+        }
+        Move { load_per_s, state: "repeat", was_drain: false }
+    }
+
     /// Makes the next move after a spoiled sample: the same load, or a lower one if it was spoiled
     /// again and again.
     pub(crate) fn spoiled(

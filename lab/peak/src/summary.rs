@@ -38,6 +38,12 @@ pub fn summarise(run: &mut Run) {
     run.summary = summary(&run.samples, quarter, &run.total, &run.last_quarter);
 }
 
+/// How many samples of the last quarter say something: those that nothing spoiled.
+#[must_use]
+pub fn samples_that_count(samples: &[Sample]) -> usize {
+    samples[last_quarter(samples)].iter().filter(|sample| !is_spoiled(sample)).count()
+}
+
 fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tally) -> Summary {
     let judged = &samples[quarter.clone()];
     let plain = last.hits.answers + last.misses.answers;

@@ -11,6 +11,9 @@ pub enum ReportError {
     /// The folder holds something that no run wrote.
     #[error("{}: not empty and not the folder of a run; choose another or a new folder", .0.display())]
     ForeignFolder(PathBuf),
+    /// The folder holds the result of a run.
+    #[error("{}: holds the result of a run; choose another folder, or remove this one", .0.display())]
+    HasRun(PathBuf),
     /// No room on the file system.
     #[error("{}: the disk is full; make room or choose another folder, what was written before is kept", .0.display())]
     DiskFull(PathBuf),

@@ -44,12 +44,16 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder, or takes one that an earlier run wrote and begins it again.
+    /// Makes the folder, or takes one that is empty, or in which a run measured nothing.
     ///
     /// # Errors
-    /// If it holds anything that no run writes, or cannot be made or written.
+    /// If it holds the result of a run, or anything that no run writes, or cannot be made or
+    /// written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         prepare(path)?;
+        if path.join(SUMMARY_JSON).exists() {
+            return Err(ReportError::HasRun(path.to_owned()));
+        }
         let file = path.join(SAMPLES_CSV);
         // Files of an earlier run must not be taken for this one's.
         for old in [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, CDF_CSV] {

@@ -69,7 +69,7 @@ pub fn live_line(run: &Run) -> String {
         last = format!("{last}: {}", plain(&verdict.reason, STATE_CHARS_MAX));
     }
     if sample.lab_limited.is_some() {
-        last.push_str(" [limited by the laboratory]");
+        last.push_str(" [spoiled]");
     }
     columns(cells, &last)
 }
@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn the_summary_says_what_is_wrong() {
         let mut run = synthetic("squid:aufs", 100.0, 40);
-        run.summary.lab_limited_share = 0.5;
+        run.summary.lab_limited_share = 0.8;
         run.summary.lab_limited = Some("robots had 3 % CPU left".to_owned());
         let text = summary_text(&run);
-        assert!(text.contains("WARNING: This result was limited by the laboratory"), "{text}");
+        assert!(text.contains("WARNING: Not measured: the laboratory"), "{text}");
         assert!(text.starts_with("squid:aufs"), "{text}");
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Stat {
     pub(crate) user_ticks: u64,
     pub(crate) system_ticks: u64,
     pub(crate) threads: u32,
+    /// The processor that it ran on last.
+    pub(crate) processor: usize,
     /// With the number it names a process for ever.
     pub(crate) started_ticks: u64,
 }
@@ -65,13 +67,14 @@ impl Stat {
             user_ticks: with_children(11, 13)?,
             system_ticks: with_children(12, 14)?,
             threads: u32::try_from(number(17)?).ok()?,
+            processor: usize::try_from(number(36)?).ok()?,
             started_ticks: number(19)?.unsigned_abs(),
         })
     }
 }
 
 /// Every process of the machine.
-fn all(proc: &Path) -> Vec<Stat> {
+pub(crate) fn all(proc: &Path) -> Vec<Stat> {
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let pids =
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -139,6 +139,12 @@ impl Running {
         self.watch.as_ref().and_then(|watch| watch.meter().measure())
     }
 
+    /// Every process that it has had; `None` if it is not watched.
+    #[must_use]
+    pub fn processes(&self) -> Option<BTreeSet<i32>> {
+        self.watch.as_ref().map(|watch| watch.meter().tree().ever().clone())
+    }
+
     /// All that was measured once a second since the last call, at most an hour of it.
     #[must_use]
     pub fn take_history(&self) -> Vec<Resources> {

@@ -10,7 +10,7 @@ use humboldt_lab_subjects::{
     Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
     Throttle, attach, start,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -156,6 +156,17 @@ impl Ground {
     pub(crate) fn resources(&self) -> Option<Resources> {
         let used = self.instances.iter().map(|instance| instance.running.resources());
         used.reduce(|all, one| all.zip(one).map(|(all, one)| all.beside(&one))).flatten()
+    }
+
+    /// All processes of all of them; `None` if they are not watched.
+    pub(crate) fn processes(&self) -> Option<BTreeSet<i32>> {
+        self.instances.iter().map(|instance| instance.running.processes()).try_fold(
+            BTreeSet::new(),
+            |mut all, one| {
+                all.extend(one?);
+                Some(all)
+            },
+        )
     }
 
     /// Resources of all of them, once a second since the last call.

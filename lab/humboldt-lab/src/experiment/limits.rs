@@ -1,6 +1,8 @@
 //! Whether a sample shows the limits of the laboratory rather than of the subject.
 
+use humboldt_lab_peak::Unjudged;
 use humboldt_lab_record::{OriginTally, Tally};
+use humboldt_lab_subjects::Taken;
 
 /// A thread that computes for more than this share of the time has no reserve for bursts.
 const BUSY_MAX: f64 = 0.85;
@@ -13,9 +15,17 @@ const LAG_MAX_US: u64 = 5_000;
 /// calibrated capacity, the laboratory is the suspect.
 const CAPACITY_SHARE_MAX: f64 = 0.9;
 
-/// Why the laboratory was the limit.
+/// Others that have more than this share of the processors leave too little to the subject.
+const FOREIGN_MAX: f64 = 0.1;
+
+/// The same for the host of a virtual machine.
+const STEAL_MAX: f64 = 0.05;
+
+/// Why the sample shows the laboratory, or its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
+    MachineBusy(f64),
+    HostBusy(f64),
     RobotsBusy(f64),
     OriginsBusy(f64),
     AllBusy(f64),
@@ -25,9 +35,19 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
+    /// The reason to pass over the sample, with these words.
+    pub(crate) fn unjudged(self, why: &str) -> Unjudged<'_> {
+        match self {
+            Self::MachineBusy(_) | Self::HostBusy(_) => Unjudged::Disturbed(why),
+            _ => Unjudged::Spoiled(why),
+        }
+    }
+
     /// A few words.
     pub(crate) fn short(self) -> &'static str {
         match self {
+            Self::MachineBusy(_) => "other processes were busy",
+            Self::HostBusy(_) => "the host of this virtual machine was busy",
             Self::RobotsBusy(_) => "its users were busy",
             Self::OriginsBusy(_) => "its servers were busy",
             Self::AllBusy(_) => "its processors were busy",
@@ -44,6 +64,9 @@ impl std::fmt::Display for Limit {
         match self {
             Self::RobotsBusy(share) | Self::OriginsBusy(share) | Self::AllBusy(share) => {
                 write!(f, "{words} ({:.0} % of their CPU time)", share * 100.0)
+            }
+            Self::MachineBusy(share) | Self::HostBusy(share) => {
+                write!(f, "{words} ({:.0} % of the processors)", share * 100.0)
             }
             Self::RobotsLate(lag_us) | Self::OriginsLate(lag_us) => {
                 write!(f, "{words} ({:.1} ms at the 95th percentile)", *lag_us as f64 / 1e3)
@@ -85,13 +108,23 @@ pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
     (origins_lag_us > LAG_MAX_US).then_some(Limit::OriginsLate(origins_lag_us))
 }
 
-/// The same, and whether the sample came too near to the laboratory's highest rate.
+/// Whether others had too much of the processors.
+pub(crate) fn of_machine(taken: Taken) -> Option<Limit> {
+    if taken.steal > STEAL_MAX {
+        return Some(Limit::HostBusy(taken.steal));
+    }
+    (taken.foreign > FOREIGN_MAX).then_some(Limit::MachineBusy(taken.foreign))
+}
+
+/// The limit of the machine or of the laboratory, or whether the sample came too near to the
+/// laboratory's highest rate.
 pub(crate) fn of_sample(
     robots: &Tally,
     origins: &OriginTally,
     calibration: Option<f64>,
+    taken: Option<Taken>,
 ) -> Option<Limit> {
-    of(robots, origins).or_else(|| {
+    taken.and_then(of_machine).or_else(|| of(robots, origins)).or_else(|| {
         let throughput_per_s = robots.answers() as f64 * 1e6 / robots.period_us.max(1) as f64;
         let share = throughput_per_s / calibration.filter(|per_s| *per_s > 0.0)?;
         (share > CAPACITY_SHARE_MAX).then_some(Limit::Capacity(share))
@@ -117,7 +150,7 @@ mod tests {
     #[test]
     fn a_laboratory_with_reserve_is_not_the_limit() {
         let (robots, origins) = tallies(300_000, 300_000);
-        assert_eq!(of_sample(&robots, &origins, Some(1e5)), None);
+        assert_eq!(of_sample(&robots, &origins, Some(1e5), Some(Taken::default())), None);
     }
 
     #[test]
@@ -135,11 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_machine_is_named_first() {
+        let (robots, origins) = tallies(900_000, 0);
+        let limit = |foreign, steal| {
+            let taken = Some(Taken { foreign, steal });
+            of_sample(&robots, &origins, None, taken).map(Limit::short)
+        };
+        assert_eq!(limit(0.5, 0.0), Some("other processes were busy"));
+        assert_eq!(limit(0.0, 0.2), Some("the host of this virtual machine was busy"));
+        assert_eq!(limit(0.05, 0.01), Some("its users were busy"));
+    }
+
+    #[test]
     fn nearness_to_the_calibrated_capacity_is_suspect() {
         let (mut robots, origins) = tallies(100_000, 100_000);
         robots.misses.answers = 950;
-        assert!(of_sample(&robots, &origins, Some(1000.0)).is_some());
-        assert!(of_sample(&robots, &origins, Some(2000.0)).is_none());
-        assert!(of_sample(&robots, &origins, None).is_none());
+        assert!(of_sample(&robots, &origins, Some(1000.0), None).is_some());
+        assert!(of_sample(&robots, &origins, Some(2000.0), None).is_none());
+        assert!(of_sample(&robots, &origins, None, None).is_none());
     }
 }

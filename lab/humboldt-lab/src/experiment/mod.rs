@@ -9,6 +9,7 @@ mod limits;
 mod live;
 mod manifest;
 mod plan;
+mod refusal;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
@@ -143,10 +144,13 @@ fn measure(
     };
     stage.live.begin(run, controller.as_ref());
     fleet.start_robots(&mission).map_err(Failure::run)?;
-    let mut sampling = Sampling::new(run, controller.first_load_per_s());
+    let mut sampling = Sampling::new(run, controller.first_load_per_s(), prepared);
     loop {
         let sample = sampling.next(run, fleet, ground, controller.as_mut(), interrupt)?;
         run.samples.extend(sample);
+        if let Some(refusal) = refusal::of(&run.samples) {
+            return Err(Failure::run(refusal));
+        }
         if let Some(outcome) = sampling.end(run, interrupt) {
             run.outcome = outcome;
             break;

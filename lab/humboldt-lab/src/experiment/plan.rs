@@ -18,6 +18,10 @@ const QUICK_CACHE_BYTES: u64 = 256 << 20;
 const QUICK_TIME_SCALE: f64 = 0.03;
 const QUICK_TIME_MAX_S: f64 = 150.0;
 
+/// Length of a sample before scaling. Shorter ones give a quick run enough of them.
+const SAMPLE_S: f64 = 60.0;
+const QUICK_SAMPLE_S: f64 = 20.0;
+
 /// Requests of the stream from which the ideal hit ratio is computed.
 const IDEAL_REQUESTS: u64 = 300_000;
 
@@ -39,6 +43,10 @@ pub(super) struct Prepared {
     pub(super) shares: Shares,
     pub(super) working_set_objects: u64,
     pub(super) timeout_s: f64,
+    /// Whether users and servers of the laboratory are processes of their own.
+    pub(super) has_agents: bool,
+    /// Whether samples count although others were busy.
+    pub(super) tolerates_others: bool,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -56,7 +64,7 @@ impl Prepared {
             arguments.ground.subject_cores.as_deref(),
             arguments.world.lab_cores.as_deref(),
         )?;
-        let sample_s = arguments.search.sample * world.time_scale;
+        let sample_s = sample_s(arguments, world.time_scale);
         if !(SAMPLE_MIN_S..=86_400.0).contains(&sample_s) {
             return Err(Failure::usage(format!(
                 "samples of {sample_s:.3} s (--sample × --time-scale): choose between {SAMPLE_MIN_S} s and a day"
@@ -89,6 +97,8 @@ impl Prepared {
             shares,
             working_set_objects,
             timeout_s: arguments.world.timeout,
+            has_agents: !arguments.world.agents.is_empty(),
+            tolerates_others: arguments.search.tolerate_others,
             settings,
             load_max_per_s: arguments.search.load_max,
             plan,
@@ -134,8 +144,14 @@ pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
         world::load(&world).map_err(Failure::usage)?;
     }
     Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
-    let sample_s = arguments.search.sample * world.time_scale;
+    let sample_s = sample_s(arguments, world.time_scale);
     settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
+}
+
+/// Length of a sample in seconds, as scaled.
+fn sample_s(arguments: &PeakArgs, time_scale: f64) -> f64 {
+    let usual = if arguments.quick { QUICK_SAMPLE_S } else { SAMPLE_S };
+    arguments.search.sample.unwrap_or(usual) * time_scale
 }
 
 /// Size of the subject's store, in bytes.
@@ -208,5 +224,6 @@ fn classic(search: &SearchArgs) -> ClassicSettings {
         window.min_s = search.rptm_min.unwrap_or(window.min_s);
         window.max_s = search.rptm_max.unwrap_or(window.max_s);
     }
+    settings.step_accelerates = !search.even_steps;
     settings
 }

@@ -2,15 +2,26 @@
 
 use super::ground::Ground;
 use super::limits;
+use super::plan::Prepared;
 use crate::Failure;
+use crate::cores::allowed;
 use crate::fleet::Fleet;
 use crate::interrupt::Interrupt;
-use humboldt_lab_peak::{Controller, View};
+use humboldt_lab_peak::{Controller, View, decide, samples_that_count};
 use humboldt_lab_record::{Outcome, Run, Sample};
+use humboldt_lab_subjects::HostLoad;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A cache that has been filled once is being measured; before, it is being filled.
 const FILLED: f64 = 1.0;
+
+/// A run goes on after the cache has been filled as planned until its last quarter has so many good
+/// samples.
+const SAMPLES_WANTED: usize = 20;
+
+/// But not longer than this many times the time until then.
+const OVERTIME_MAX: u32 = 4;
 
 /// How often a waiting laboratory checks whether the subject is still alive.
 const ALIVE_PAUSE: Duration = Duration::from_millis(500);
@@ -27,12 +38,18 @@ pub(super) struct Sampling {
     sample_s: f64,
     load_per_s: f64,
     fill_bytes: u64,
+    /// How long it took to fill the cache as planned.
+    filled_after: Option<Duration>,
     index: u32,
+    /// `None`: what others do does not matter.
+    host: Option<HostLoad>,
+    /// Whether users and servers of the laboratory are processes of their own.
+    has_agents: bool,
 }
 
 impl Sampling {
     /// The load has just begun.
-    pub(super) fn new(run: &Run, load_per_s: f64) -> Self {
+    pub(super) fn new(run: &Run, load_per_s: f64, prepared: &Prepared) -> Self {
         let now = Instant::now();
         Self {
             start: now,
@@ -40,7 +57,11 @@ impl Sampling {
             sample_s: run.plan.sample_s,
             load_per_s,
             fill_bytes: 0,
+            filled_after: None,
             index: 0,
+            host: (!prepared.tolerates_others)
+                .then(|| HostLoad::new(PathBuf::from("/proc"), allowed())),
+            has_agents: prepared.has_agents,
         }
     }
 
@@ -67,9 +88,12 @@ impl Sampling {
             filling: fill_ratio < FILLED,
             fill_ratio,
         };
-        let verdict = controller.judge(&view, &tally);
-        let lab_limited =
-            limits::of_sample(&tally, &origin, run.calibration).map(|limit| limit.to_string());
+        let ours = ground.processes().filter(|_| !self.has_agents);
+        let taken = self.host.as_mut().and_then(|host| host.look(ours.as_ref()));
+        let limit = limits::of_sample(&tally, &origin, run.calibration, taken);
+        let lab_limited = limit.map(|limit| limit.to_string());
+        let unjudged = limit.zip(lab_limited.as_deref()).map(|(limit, why)| limit.unjudged(why));
+        let verdict = decide(controller, &view, &tally, unjudged);
         let load_per_s = std::mem::replace(&mut self.load_per_s, verdict.next_load_per_s);
         fleet.set_load(self.load_per_s).map_err(Failure::run)?;
         tally.compact();
@@ -106,15 +130,22 @@ impl Sampling {
     }
 
     /// The end of the run, if it is over.
-    pub(super) fn end(&self, run: &Run, interrupt: &Interrupt) -> Option<Outcome> {
+    pub(super) fn end(&mut self, run: &Run, interrupt: &Interrupt) -> Option<Outcome> {
         let fill_ratio = self.fill_bytes as f64 / run.plan.cache_bytes.max(1) as f64;
         if fill_ratio >= run.plan.goal.fill_ratio {
-            return Some(Outcome::Filled);
+            let elapsed = self.start.elapsed();
+            let filled_after = *self.filled_after.get_or_insert(elapsed);
+            let is_enough = samples_that_count(&run.samples) >= SAMPLES_WANTED;
+            if is_enough || elapsed >= filled_after * OVERTIME_MAX {
+                return Some(Outcome::Filled);
+            }
         }
         if interrupt.is_set() {
             return Some(Outcome::Interrupted);
         }
         let is_late = |limit_s: f64| self.start.elapsed().as_secs_f64() >= limit_s;
-        run.plan.goal.time_max_s.is_some_and(is_late).then_some(Outcome::TimeUp)
+        let is_filled = self.filled_after.is_some();
+        let outcome = if is_filled { Outcome::Filled } else { Outcome::TimeUp };
+        run.plan.goal.time_max_s.is_some_and(is_late).then_some(outcome)
     }
 }

@@ -43,6 +43,7 @@ fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
         "10s",
         "--time-max",
         "22s",
+        "--tolerate-others",
     ]);
     words.extend(["--out", out.path().to_str().expect("a plain name")]);
     lab(words).with(0);

@@ -110,7 +110,7 @@ fn a_plan_that_cannot_be_is_one_clear_line() {
         "origin: cannot listen on {}: Address already in use",
         first.address()
     )));
-    assert!(text.ends_with("choose another with --origin-port"), "{text}");
+    assert!(text.ends_with("choose another with --origin ADDRESS:PORT"), "{text}");
     first.origin.stop();
     Origin::start(plan).unwrap().stop();
     for broken in [

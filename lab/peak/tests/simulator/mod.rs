@@ -2,7 +2,7 @@
 //! arrivals, and a fixed service time (M/D/1). Its queue lives on from sample to sample, so an
 //! overload burdens the next one.
 
-use humboldt_lab_peak::{Controller, View, decide, summarise};
+use humboldt_lab_peak::{Controller, Unjudged, View, decide, summarise};
 use humboldt_lab_record::{FaultKind, FaultSample, Run, Sample, Tally};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -94,7 +94,8 @@ pub(crate) fn run(subject: &Subject, controller: &mut dyn Controller, course: Co
         let tally = world.sample(load_per_s);
         let fill_ratio = f64::from(index + 1) / f64::from(course.samples) * 2.0;
         let view = View { index, load_per_s, filling: false, fill_ratio };
-        let verdict = decide(controller, &view, &tally, is_spoiled.then_some("the host was busy"));
+        let verdict =
+            decide(controller, &view, &tally, is_spoiled.then_some(Unjudged::Spoiled("busy")));
         finished.lines.push(Line {
             load_per_s,
             answered_per_s: tally.answers() as f64 * 1e6 / course.period_us as f64,

@@ -68,6 +68,7 @@ pub(crate) fn run(
             verdict: Verdict {
                 next_load_per_s: next,
                 sustained: !overload,
+                unjudged: false,
                 state: state.to_owned(),
                 reason: reason.to_owned(),
             },

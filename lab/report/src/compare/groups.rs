@@ -44,7 +44,8 @@ impl<'a> Group<'a> {
         let any = |of: fn(&Run) -> bool| self.runs.iter().any(|run| of(run));
         let marks = [
             (any(|run| run.summary.wrong_content > 0), "wrong content"),
-            (any(|run| run.summary.lab_limited_share > 0.0), "limited by the laboratory"),
+            (any(|run| run.summary.lab_limited_share > 0.0), "samples spoiled"),
+            (any(|run| run.summary.limit_reached == Some(false)), "limit not reached"),
             (
                 any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)),
                 "not finished",

@@ -1,7 +1,7 @@
 use super::*;
 use crate::read_run;
 use crate::testing::{assert_page, hostile, synthetic};
-use humboldt_lab_record::{Outcome, RUN_FORMAT, Sample};
+use humboldt_lab_record::{FaultKind, Outcome, RUN_FORMAT, Sample};
 
 fn read(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
@@ -97,17 +97,23 @@ fn what_must_be_known_is_said_in_red() {
     run.calibration = Some(1.0);
     let html = run_page::document(&run).html();
     for warning in [
-        "<li class=\"grave\"><strong>Warning: This result was limited by the laboratory, not by the cache.",
         "<li class=\"grave\"><strong>Warning: Wrong content.",
-        "<li class=\"grave\"><strong>Warning: Errors.",
+        "<li class=\"mild\"><strong>Note: Spoiled samples.",
+        "<li class=\"mild\"><strong>Note: Errors.",
         "<li class=\"grave\"><strong>Warning: The time was up before",
         "<li class=\"mild\"><strong>Note: Time scale 0.1.",
         "<li class=\"mild\"><strong>Note: Not done as asked.",
     ] {
         assert!(html.contains(warning), "{warning}");
     }
+    assert!(html.contains("No result: wrong content. It answered "), "no headline");
+    run.summary.lab_limited_share = 0.8;
+    assert!(run_page::document(&run).html().contains("Warning: Not measured: the laboratory"));
     run.summary.lab_limited_share = 0.0;
     assert!(run_page::document(&run).html().contains("Near the limit of the laboratory"));
+    let all = run.total.answers() / 500;
+    run.total.faults.insert(FaultKind::TimedOut, all);
+    assert!(run_page::document(&run).html().contains("Warning: Errors."));
 }
 
 #[test]
@@ -131,10 +137,10 @@ fn a_folder_fills_while_the_run_goes_on() {
     let before = read(&path, SAMPLES_CSV);
     folder.finish(&whole).unwrap();
     assert_eq!(read(&path, SAMPLES_CSV), before);
-    // A second run in the same folder begins it again.
-    drop(RunFolder::create(&path).unwrap());
-    assert_eq!(names(&path), [SAMPLES_CSV]);
-    assert!(matches!(read_run(&path), Err(ReportError::Read { .. })));
+    // Another run does not take its place.
+    assert!(matches!(RunFolder::create(&path), Err(ReportError::HasRun(_))));
+    assert_eq!(read(&path, SAMPLES_CSV), before);
+    assert_eq!(read_run(&path).unwrap().samples.len(), 20);
 }
 
 #[test]

@@ -37,9 +37,22 @@ pub(crate) fn summary(run: &Run) -> Table {
         run.calibration.map(|limit| format!("{} requests/s without a cache between", rough(limit)));
     row(
         "Sustained, answers/s",
-        summary.sustained_per_s.map_or(NOTHING.to_owned(), rough),
+        match summary.limit_reached {
+            Some(false) => summary
+                .sustained_per_s
+                .map_or(NOTHING.to_owned(), |sustained| format!("at least {}", rough(sustained))),
+            _ => summary.sustained_per_s.map_or(NOTHING.to_owned(), rough),
+        },
         ceiling.unwrap_or_default(),
     );
+    if let Some(held) = summary.held.first() {
+        let samples = counted(u64::from(held.samples), "sample");
+        row(
+            "Highest load held, requests/s",
+            rough(held.load_per_s),
+            format!("in {samples}, to fill ratio {}", number(held.fill_ratio, 2)),
+        );
+    }
     let ideal = run.plan.ideal_hit_ratio;
     row(
         "Hit ratio",
@@ -234,8 +247,10 @@ pub(crate) fn decisions(run: &Run) -> Table {
 
 fn decision(sample: &Sample) -> [String; 8] {
     let mut why = plain(&sample.verdict.reason, URL_CHARS_MAX);
-    if let Some(limit) = &sample.lab_limited {
-        why.push_str(&format!(" [limited by the laboratory: {}]", plain(limit, URL_CHARS_MAX)));
+    if let Some(limit) = &sample.lab_limited
+        && sample.verdict.reason != *limit
+    {
+        why.push_str(&format!(" [spoiled: {}]", plain(limit, URL_CHARS_MAX)));
     }
     let sustained = if sample.verdict.sustained { " ✓" } else { "" };
     [

@@ -9,7 +9,11 @@ use humboldt_lab_record::{FaultKind, Outcome, Run};
 /// Above this share of the laboratory's rate without a cache, the laboratory may be the limit.
 const NEAR_CALIBRATION: f64 = 0.8;
 /// A last quarter of fewer samples has little meaning.
-const FEW_SAMPLES: u32 = 4;
+const FEW_SAMPLES: u32 = 20;
+/// Above this share of spoiled samples nothing is known about the cache.
+const SPOILED_SHARE_MAX: f64 = 0.5;
+/// So many requests without a right answer may have had bad luck.
+const FAULT_SHARE_GRAVE: f64 = 0.001;
 /// As many characters of a reason are shown.
 const REASON_CHARS_MAX: usize = 400;
 /// As many of each part of the evidence.
@@ -56,13 +60,7 @@ pub(crate) fn lead(run: &Run) -> String {
         ),
         _ => String::new(),
     };
-    let rate = match summary.sustained_per_s {
-        Some(sustained) => format!("sustains {} answers/s", rough(sustained)),
-        None => format!(
-            "answered {} requests/s, and sustained no load,",
-            rough(summary.throughput_per_s)
-        ),
-    };
+    let rate = rate(run);
     let text = format!(
         "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
          of {} (p95 of hits {}, of misses {}).",
@@ -74,8 +72,41 @@ pub(crate) fn lead(run: &Run) -> String {
         milliseconds(summary.hits.p95_ms),
         milliseconds(summary.misses.p95_ms),
     );
+    let text = format!("{text}{}", held_before(run));
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// The rate in words. Under a grave warning there is no result, only what was seen.
+fn rate(run: &Run) -> String {
+    let (summary, answered) = (&run.summary, rough(run.summary.throughput_per_s));
+    let objection = warnings(run).into_iter().find(|warning| warning.grave);
+    let is_over = run.outcome != Outcome::Running;
+    match (summary.sustained_per_s, objection) {
+        (_, Some(objection)) if is_over => {
+            let mut reason = objection.heading.chars();
+            let first: String = reason.next().into_iter().flat_map(char::to_lowercase).collect();
+            format!("no result: {first}{}. It answered {answered} requests/s", reason.as_str())
+        }
+        (None, _) => format!("answered {answered} requests/s, and sustained no load,"),
+        (Some(sustained), _) if summary.limit_reached == Some(false) => {
+            format!("sustains at least {} answers/s; its limit was not reached", rough(sustained))
+        }
+        (Some(sustained), _) => format!("sustains {} answers/s", rough(sustained)),
+    }
+}
+
+/// The highest load that was held, where the end of the run does not show it.
+fn held_before(run: &Run) -> String {
+    match run.summary.held.first() {
+        Some(held) if run.summary.sustained_per_s.is_none() => format!(
+            " The highest load that it held was {}/s, in {} (to fill ratio {}).",
+            rough(held.load_per_s),
+            counted(u64::from(held.samples), "sample"),
+            number(held.fill_ratio, 2)
+        ),
+        _ => String::new(),
+    }
 }
 
 fn grave(heading: &str, text: String) -> Warning {
@@ -89,10 +120,10 @@ fn mild(heading: &str, text: String) -> Warning {
 /// Everything that a reader must know before believing the figures, the gravest first.
 pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
     let mut found: Vec<Warning> = [
-        ended(run),
         wrong_content(run),
-        other_faults(run),
         lab_limited(run),
+        ended(run),
+        other_faults(run),
         near_calibration(run),
     ]
     .into_iter()
@@ -179,28 +210,34 @@ fn first_evidence(run: &Run) -> String {
 fn other_faults(run: &Run) -> Option<Warning> {
     let (faults, names) = kinds(run, false);
     let share = share(faults, run.total.answers() + run.total.faults_total());
-    (faults > 0).then(|| {
-        grave(
-            "Errors",
-            format!(
-                "{} got no right answer ({names}): {share} of all.",
-                counted(faults, "request")
-            ),
-        )
+    let all = run.total.answers() + run.total.faults_total();
+    let is_grave = faults as f64 > all as f64 * FAULT_SHARE_GRAVE;
+    (faults > 0).then(|| Warning {
+        grave: is_grave,
+        heading: "Errors".to_owned(),
+        text: format!(
+            "{} got no right answer ({names}): {share} of all.",
+            counted(faults, "request")
+        ),
     })
 }
 
 fn lab_limited(run: &Run) -> Option<Warning> {
     let share = run.summary.lab_limited_share;
+    let reason = run.summary.lab_limited.as_deref().unwrap_or("no reason was kept");
+    let spoiled = format!(
+        "{} of the samples of the last quarter were spoiled: {}.",
+        percent(share),
+        plain(reason, REASON_CHARS_MAX)
+    );
+    if share > SPOILED_SHARE_MAX {
+        let text = format!("{spoiled} They say nothing about the cache.");
+        return Some(grave("Not measured: the laboratory or its machine was the limit", text));
+    }
     (share > 0.0).then(|| {
-        let reason = run.summary.lab_limited.as_deref().unwrap_or("no reason was kept");
-        grave(
-            "This result was limited by the laboratory, not by the cache",
-            format!(
-                "In {} of the samples: {}. The cache may be faster than these figures say.",
-                percent(share),
-                plain(reason, REASON_CHARS_MAX)
-            ),
+        mild(
+            "Spoiled samples",
+            format!("{spoiled} They do not count; each of these loads was offered once more."),
         )
     })
 }
