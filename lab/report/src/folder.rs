@@ -44,16 +44,24 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder, or takes one that is empty, or in which a run measured nothing.
+    /// Makes the folder, or takes one without a result.
     ///
     /// # Errors
     /// If it holds the result of a run, or anything that no run writes, or cannot be made or
     /// written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
-        prepare(path)?;
         if path.join(SUMMARY_JSON).exists() {
             return Err(ReportError::HasRun(path.to_owned()));
         }
+        Self::begin_again(path)
+    }
+
+    /// The same, also if a run that was not finished wrote it: that one is given up.
+    ///
+    /// # Errors
+    /// If it holds anything that no run writes, or cannot be made or written.
+    pub fn begin_again(path: &Path) -> Result<Self, ReportError> {
+        prepare(path)?;
         let file = path.join(SAMPLES_CSV);
         // Files of an earlier run must not be taken for this one's.
         for old in [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, CDF_CSV] {

@@ -15,6 +15,7 @@ use crate::cli::{BangArgs, GroundArgs};
 use crate::experiment;
 use crate::interrupt::Interrupt;
 use humboldt_lab_record::BangRun;
+use humboldt_lab_report as report;
 use pass::{End, Passes};
 use request_log::RequestLog;
 use results::Folder;
@@ -27,6 +28,14 @@ const GENERATED: u64 = 10_000;
 
 /// `humboldt-lab bang`.
 pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    if let Some(out) = arguments.out.as_deref() {
+        for folder in pass_folders(arguments, out)? {
+            // One that was not begun leaves an empty report.
+            if report::read_bang(&folder).is_ok_and(|old| old.answers > 0) {
+                return Err(Failure::usage(report::ReportError::HasRun(folder)));
+            }
+        }
+    }
     run(arguments, interrupt).map(drop)
 }
 

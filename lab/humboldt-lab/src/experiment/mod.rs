@@ -26,11 +26,12 @@ use crate::fleet::protocol::RouteOrder;
 use crate::fleet::{Fleet, Mission};
 use crate::interrupt::Interrupt;
 use humboldt_lab_record::{Outcome, Run};
-use humboldt_lab_report::{LivePage, RunFolder};
+use humboldt_lab_report::{LivePage, ReportError, RunFolder};
 use humboldt_lab_subjects::Mode;
 use plan::Prepared;
 use sampling::Sampling;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// The host name that accelerators are asked for: a site that exists nowhere else.
 pub(crate) const SITE: &str = "www.lab.example";
@@ -43,10 +44,22 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Opens the requested displays, before anything is started.
+    /// Opens the requested displays, before anything is started. A folder that holds a run is
+    /// refused.
     pub(crate) fn open(arguments: &PeakArgs) -> Result<Self, Failure> {
-        let folder =
-            arguments.out.as_deref().map(RunFolder::create).transpose().map_err(Failure::usage)?;
+        Self::with_folder(arguments, RunFolder::create)
+    }
+
+    /// The same, in place of a run that was not finished.
+    pub(crate) fn open_again(arguments: &PeakArgs) -> Result<Self, Failure> {
+        Self::with_folder(arguments, RunFolder::begin_again)
+    }
+
+    fn with_folder(
+        arguments: &PeakArgs,
+        open: fn(&Path) -> Result<RunFolder, ReportError>,
+    ) -> Result<Self, Failure> {
+        let folder = arguments.out.as_deref().map(open).transpose().map_err(Failure::usage)?;
         let page = arguments.serve.map(LivePage::serve).transpose().map_err(Failure::usage)?;
         Ok(Self { live: Live::new(), page, folder })
     }

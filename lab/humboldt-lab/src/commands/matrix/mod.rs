@@ -102,7 +102,7 @@ fn one(cell: &Cell, arguments: &RunArgs, interrupt: &Interrupt) -> Result<Done, 
                 serve: arguments.serve,
                 ..(**peak).clone()
             };
-            experiment::run(&peak, &mut Stage::open(&peak)?, interrupt)
+            experiment::run(&peak, &mut Stage::open_again(&peak)?, interrupt)
                 .map(|run| Done::Peak(Box::new(run)))
         }
         Task::Bang(bang) => {
