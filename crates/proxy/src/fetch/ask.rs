@@ -19,8 +19,8 @@ pub(crate) struct Manner<'a> {
     pub to_proxy: bool,
     /// Host field to send instead of the URL's (`forceddomain=`).
     pub forced_host: Option<&'a str>,
-    /// Credentials for it (`login=`), in Authorization for a server and in Proxy-Authorization for a
-    /// proxy.
+    /// Credentials for it (`login=`): in Authorization for a server, and in Proxy-Authorization for
+    /// a proxy.
     pub login: Option<&'a Login>,
     /// Validate this stored answer: its validators become conditions.
     pub validate: Option<&'a StoredHead>,

@@ -147,8 +147,8 @@ impl Report {
         self.route.borrow().clone()
     }
 
-    /// Notes the head of the server's final answer. The challenge of a parent is for the client that
-    /// can answer it, although its field is about one connection only (RFC 9110 11.7.1).
+    /// Notes the head of the server's final answer. The challenge of a parent is for the client,
+    /// which can answer it, although its field is about one connection only (RFC 9110 11.7.1).
     pub(crate) fn answered(&self, head: &ResponseHead) {
         self.route.borrow_mut().status = Some(head.status);
         if head.status == 407 {

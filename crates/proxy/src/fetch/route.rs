@@ -98,8 +98,8 @@ impl<'a> Route<'a> {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
                     if reached.server.was_reused() {
-                        // If it is dead, the same way is tried again with a new connection, and that
-                        // is the first one that is tried.
+                        // If it is dead, the same way is tried again with a new connection, which
+                        // is the first one that counts.
                         self.may_reuse = false;
                         self.tries_left += 1;
                     } else {
