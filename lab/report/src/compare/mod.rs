@@ -1,6 +1,7 @@
 //! Several runs beside one another: shared plots, repeats with confidence intervals, the published
 //! results.
 
+mod ages;
 mod groups;
 mod pairs;
 mod published;
@@ -14,6 +15,7 @@ use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, pl
 use crate::plot::{Axis, LOOKS, Line, Plot, Size};
 use crate::run_page;
 use crate::table::Table;
+use ages::Ages;
 use groups::{Group, common_conditions, groups};
 use humboldt_lab_record::{Histogram, Run, Sample};
 pub use pairs::{Claim, Pairs, Side, Step};
@@ -124,7 +126,7 @@ pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
     Document {
         title: title.to_owned(),
         subtitle: subtitle(runs, &groups),
-        lead: lead(&groups),
+        lead: lead(runs, &groups),
         warnings: warnings(runs, &groups),
         sections: vec![result, plots, single, published::section()],
     }
@@ -152,7 +154,13 @@ fn best_of_subjects(groups: &[Group<'_>]) -> Vec<(String, f64)> {
     best
 }
 
-fn lead(groups: &[Group<'_>]) -> String {
+/// The extremes, if nothing speaks against comparing them: they have the same ages, and no grave
+/// warning.
+fn lead(runs: &[Run], groups: &[Group<'_>]) -> String {
+    let objection = warnings(runs, groups).into_iter().find(|warning| warning.grave);
+    if let Some(objection) = objection {
+        return format!("No comparison in a sentence: {}.", objection.heading);
+    }
     let (Some(first), Some(last)) = (groups.first(), groups.last()) else { return String::new() };
     let fastest = format!("{} answers {} requests/s", first.name, rough(first.throughput.mean));
     if groups.len() == 1 || last.throughput.mean <= 0.0 {
@@ -180,6 +188,7 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     differs("time scale", |run| run.plan.time_scale.to_string());
     differs("cache size", |run| bytes(run.plan.cache_bytes as f64));
     differs("controller", |run| run.plan.controller.clone());
+    found.extend(ages_differ(groups));
     found.extend(warnings_of_runs(groups));
     for group in groups {
         if group.throughput.is_unsteady() {
@@ -196,6 +205,25 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     }
     found.sort_by_key(|warning| !warning.grave);
     found
+}
+
+/// Said if the last quarters of two settings do not overlap.
+fn ages_differ(groups: &[Group<'_>]) -> Option<Warning> {
+    let of_groups = groups.iter().filter_map(|group| {
+        Ages::common(group.runs.iter().copied()).map(|ages| (ages, group.name.as_str()))
+    });
+    let (youngest, young) = of_groups.clone().min_by(|a, b| a.0.to.total_cmp(&b.0.to))?;
+    let (oldest, old) = of_groups.max_by(|a, b| a.0.from.total_cmp(&b.0.from))?;
+    (oldest.from > youngest.to).then(|| Warning {
+        grave: true,
+        heading: "Not comparable: the caches have different ages".to_owned(),
+        text: format!(
+            "{young} was measured at fill ratio {}, {old} at {}. A cache that is not full yet is faster; the plots show \
+             which were faster at the same fill ratio.",
+            youngest.words(),
+            oldest.words()
+        ),
+    })
 }
 
 /// Grave warnings of single runs. A warning that several have in common stands once.
@@ -240,8 +268,12 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
         "#deviation",
         "#spread",
         "#sustained/s",
+        "#mean response",
+        "#hits/s",
+        "#saved",
         "#hit ratio",
         "#byte hit ratio",
+        "fill",
         "#errors",
         "",
     ];
@@ -262,16 +294,32 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
             group
                 .mean_of(|run| run.summary.sustained_per_s.unwrap_or(f64::NAN))
                 .map_or(NOTHING.to_owned(), rough),
+            group
+                .mean_of(|run| run.summary.response.mean_ms)
+                .map_or(NOTHING.to_owned(), milliseconds),
+            group
+                .mean_of(|run| per_s(run, run.last_quarter.hits.answers))
+                .map_or(NOTHING.to_owned(), rough),
+            group
+                .mean_of(|run| per_s(run, run.last_quarter.hits.body_bytes))
+                .map_or(NOTHING.to_owned(), |saved| format!("{}/s", bytes(saved))),
             group.mean_of(|run| run.summary.hit_ratio).map_or(NOTHING.to_owned(), percent),
             group.mean_of(|run| run.summary.byte_hit_ratio).map_or(NOTHING.to_owned(), percent),
+            Ages::common(group.runs.iter().copied()).map_or(NOTHING.to_owned(), Ages::words),
             faults.to_string(),
             group.marks(),
         ]);
     }
     table.note(
         "± 95 %: half the width of the confidence interval of the mean (Student's t). Spread: slowest to fastest repeat, \
-         in per cent of the mean; (!) marks more than 5 %.",
+         in per cent of the mean; (!) marks more than 5 %. Saved: bytes that hits did not cost the servers. Fill: the ages \
+         that all repeats have in common. Rows of different ages say nothing about each other.",
     )
+}
+
+/// A count of the last quarter, per second.
+fn per_s(run: &Run, count: u64) -> f64 {
+    count as f64 * 1e6 / run.last_quarter.period_us as f64
 }
 
 fn times_table(groups: &[Group<'_>]) -> Table {
@@ -411,7 +459,8 @@ fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
             _ => format!("Throughput against fill ratio, {} and on", number * LOOKS + 1),
         };
         let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
-        let caption = "At fill ratio 1 a cache is full and begins to replace.";
+        let caption = "At fill ratio 1 a cache that stored everything is full and begins to replace. Fill counts the bytes \
+                       that could be stored: one that stores less is not full there.";
         let lines = some.iter().enumerate().map(line).collect();
         overlay(&format!("trace{number}"), &title, x, Axis::linear("answers/s"), lines, caption)
     };
@@ -446,7 +495,8 @@ fn csv(runs: &[Run]) -> String {
         "subject,variant,workload,controller,time_scale,cache_bytes,seed,started_s,outcome,from_fill_ratio,to_fill_ratio,\
          throughput_per_s,sustained_per_s,response_mean_ms,response_p95_ms,hits_p50_ms,hits_p95_ms,hits_p99_ms,\
          misses_p50_ms,misses_p95_ms,misses_p99_ms,hits_added_p95_ms,misses_added_p95_ms,hit_ratio,byte_hit_ratio,\
-         offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share\n",
+         offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share,\
+         limit_reached,hits_per_s,saved_bytes_per_s\n",
     );
     for run in runs {
         let (plan, summary) = (&run.plan, &run.summary);
@@ -477,6 +527,9 @@ fn csv(runs: &[Run]) -> String {
             summary.cpu_us_per_answer.unwrap_or(f64::NAN),
             summary.resident_bytes_max.map_or(f64::NAN, |bytes| bytes as f64),
             summary.lab_limited_share,
+            summary.limit_reached.map_or(f64::NAN, |is_reached| f64::from(u8::from(is_reached))),
+            per_s(run, run.last_quarter.hits.answers),
+            per_s(run, run.last_quarter.hits.body_bytes),
         ];
         let measured =
             measured.map(|value| if value.is_finite() { value.to_string() } else { String::new() });

@@ -1,6 +1,7 @@
 //! Claims, each as a pair of settings, before and after; and settings that add up, step by step.
 
-use super::statistics::{Repeats, SPREAD_MAX};
+use super::ages::Ages;
+use super::statistics::{Ratio, Repeats};
 use crate::csv::field;
 use crate::document::Section;
 use crate::format::{NOTHING, number, percent, plain, rough};
@@ -61,72 +62,84 @@ pub struct Pairs {
 /// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
-/// The result of repeats of one setting.
-#[derive(Clone, Copy, Debug, Default)]
+/// A verdict needs so many pairs.
+const PAIRS_MIN: usize = 5;
+
+/// The result of repeats of one setting, at the ages at which it is compared.
+#[derive(Clone, Debug, Default)]
 struct Outcome {
     per_s: Repeats,
     /// Hits in the answers to plain GETs.
     hit_ratio: Repeats,
+    /// Answers per second of each repeat.
+    each_per_s: Vec<f64>,
 }
 
 impl Outcome {
-    fn of(runs: &[Run], places: &[usize]) -> Self {
-        let done = || places.iter().filter_map(|place| runs.get(*place)).map(|run| &run.summary);
+    fn at(ages: Option<Ages>, runs: &[Run], places: &[usize]) -> Self {
+        let done = places.iter().filter_map(|place| runs.get(*place));
+        let rates: Vec<(f64, f64)> =
+            done.filter_map(|run| ages.and_then(|ages| ages.rates(run))).collect();
         Self {
-            per_s: Repeats::of(done().map(|summary| summary.throughput_per_s)),
-            hit_ratio: Repeats::of(done().map(|summary| summary.hit_ratio)),
+            per_s: Repeats::of(rates.iter().map(|(per_s, _)| *per_s)),
+            hit_ratio: Repeats::of(rates.iter().map(|(_, hits)| *hits)),
+            each_per_s: rates.into_iter().map(|(per_s, _)| per_s).collect(),
         }
     }
 }
 
-/// Whether two settings differ by more than their repeats do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Faster,
-    Slower,
-    Same,
-    Open,
+/// Two settings at the same ages.
+struct Compared {
+    ages: Option<Ages>,
+    before: Outcome,
+    after: Outcome,
+    ratio: Option<Ratio>,
 }
 
-/// The verdict in words. Whoever keeps less is faster for that alone, and the other way round.
-fn verdict(before: &Outcome, after: &Outcome) -> String {
-    let word = Verdict::of(&before.per_s, &after.per_s).word();
-    let more = after.hit_ratio.mean - before.hit_ratio.mean;
-    let is_open = before.per_s.count == 0 || after.per_s.count == 0;
-    match more {
-        _ if is_open => word.to_owned(),
-        more if more > HITS_APART_MAX => format!("{word}, with more hits"),
-        more if more < -HITS_APART_MAX => format!("{word}, with fewer hits"),
-        _ => word.to_owned(),
-    }
-}
-
-impl Verdict {
-    fn of(before: &Repeats, after: &Repeats) -> Self {
-        if before.count == 0 || after.count == 0 || before.mean <= 0.0 || after.mean <= 0.0 {
-            return Self::Open;
-        }
-        let noise = noise(before, after);
-        match after.mean / before.mean {
-            ratio if ratio > 1.0 + noise => Self::Faster,
-            ratio if ratio < 1.0 / (1.0 + noise) => Self::Slower,
-            _ => Self::Same,
-        }
+impl Compared {
+    fn new(runs: &[Run], before: &[usize], after: &[usize]) -> Self {
+        let all = before.iter().chain(after).filter_map(|place| runs.get(*place));
+        let ages = Ages::common(all);
+        let (before, after) = (Outcome::at(ages, runs, before), Outcome::at(ages, runs, after));
+        let pairs: Vec<(f64, f64)> =
+            before.each_per_s.iter().copied().zip(after.each_per_s.iter().copied()).collect();
+        let ratio = Ratio::of(&pairs);
+        Self { ages, before, after, ratio }
     }
 
-    fn word(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Same => "no difference",
-            Self::Open => "not run yet",
+    fn pairs(&self) -> usize {
+        self.before.per_s.count.min(self.after.per_s.count)
+    }
+
+    /// Faster, slower or not known. A cache that keeps less is faster for that alone, and the other
+    /// way round.
+    fn verdict(&self) -> String {
+        let Some(ratio) = self.ratio else { return "not run yet".to_owned() };
+        let word = match ratio {
+            _ if self.pairs() < PAIRS_MIN => {
+                return format!("not known: {} of {PAIRS_MIN} pairs", self.pairs());
+            }
+            Ratio { low, .. } if low > 1.0 => "faster",
+            Ratio { high, .. } if high < 1.0 => "slower",
+            _ => "not known",
+        };
+        match self.after.hit_ratio.mean - self.before.hit_ratio.mean {
+            more if more > HITS_APART_MAX => format!("{word}, with more hits"),
+            more if more < -HITS_APART_MAX => format!("{word}, with fewer hits"),
+            _ => word.to_owned(),
         }
     }
-}
 
-/// Largest difference of two means by chance: the difference that steady repeats may have.
-fn noise(before: &Repeats, after: &Repeats) -> f64 {
-    [before.spread, after.spread].into_iter().flatten().fold(SPREAD_MAX, f64::max)
+    /// "1.53 (1.40–1.66)".
+    fn factor(&self) -> String {
+        match self.ratio {
+            Some(Ratio { mean, .. }) if self.pairs() < 2 => number(mean, 2),
+            Some(Ratio { mean, low, high }) => {
+                format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
+            }
+            None => NOTHING.to_owned(),
+        }
+    }
 }
 
 fn ratio(value: f64, base: f64) -> String {
@@ -161,32 +174,33 @@ impl Pairs {
             "#hits",
             "#after/s",
             "#hits",
-            "#factor",
-            "#spread",
+            "#factor (95 %)",
+            "fill",
             "",
             "published",
         ];
         let mut table = Table::new("Claims", &columns);
         for claim in &self.claims {
-            let (before, after) =
-                (Outcome::of(runs, &claim.before.runs), Outcome::of(runs, &claim.after.runs));
+            let compared = Compared::new(runs, &claim.before.runs, &claim.after.runs);
+            let (before, after) = (&compared.before, &compared.after);
             table.row([
                 format!("{}: {}", plain(&claim.name, CHARS_MAX), plain(&claim.says, CHARS_MAX)),
                 claim.subject.clone(),
                 plain(&format!("{} → {}", claim.before.text, claim.after.text), CHARS_MAX),
                 rough(before.per_s.mean),
-                hits(&before),
+                hits(before),
                 rough(after.per_s.mean),
-                hits(&after),
-                ratio(after.per_s.mean, before.per_s.mean),
-                larger_spread(&before, &after).map_or(NOTHING.to_owned(), percent),
-                verdict(&before, &after),
+                hits(after),
+                compared.factor(),
+                compared.ages.map_or(NOTHING.to_owned(), Ages::words),
+                compared.verdict(),
                 plain(&claim.published, CHARS_MAX),
             ]);
         }
         table.note(
-            "Answers/s in the last quarter. No difference: the two are closer than repeats of one of them are, or than 5 %. \
-             Spread: the larger of the two. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
+            "Answers/s at the same ages: where the last quarters of all repeats overlap, or in the last quarter of the least \
+             filled. Factor: geometric mean of the pairs, with its 95 % interval (bootstrap). Not known: fewer than five \
+             pairs, or the interval contains 1. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
         )
     }
 
@@ -199,24 +213,30 @@ impl Pairs {
             table.row([
                 step.subject.clone(),
                 plain(&step.name, CHARS_MAX),
-                rough(of_step),
-                hits(&Outcome::of(runs, &step.runs)),
-                before.map_or(NOTHING.to_owned(), |before| ratio(of_step, before)),
-                ratio(of_step, first),
+                rough(of_step.per_s.mean),
+                hits(&of_step),
+                before.map_or(NOTHING.to_owned(), |before| ratio(of_step.per_s.mean, before)),
+                ratio(of_step.per_s.mean, first),
             ]);
         }
-        table.note("Each step has what the steps before it have. Means over the repeats.")
+        table.note("Each step has what the steps before it have. Means over the repeats, at the ages that all steps of a subject have in common.")
     }
 
-    /// Every step with its throughput, that of the step before, and that of its subject's first.
-    fn course(&self, runs: &[Run]) -> Vec<(&Step, f64, Option<f64>, f64)> {
-        let mut course: Vec<(&Step, f64, Option<f64>, f64)> = Vec::new();
+    /// Every step with its throughput, that of the step before, and that of its subject's first: at
+    /// the ages that all steps of the subject have in common.
+    fn course(&self, runs: &[Run]) -> Vec<(&Step, Outcome, Option<f64>, f64)> {
+        let mut course: Vec<(&Step, Outcome, Option<f64>, f64)> = Vec::new();
         for step in &self.steps {
-            let per_s = Outcome::of(runs, &step.runs).per_s.mean;
+            let of_subject = self.steps.iter().filter(|other| other.subject == step.subject);
+            let places = of_subject.flat_map(|step| &step.runs);
+            let ages = Ages::common(places.filter_map(|place| runs.get(*place)));
+            let outcome = Outcome::at(ages, runs, &step.runs);
+            let per_s = outcome.per_s.mean;
             let before = course.last().filter(|(other, ..)| other.subject == step.subject);
-            let (previous, first) =
-                before.map_or((None, per_s), |(_, previous, _, first)| (Some(*previous), *first));
-            course.push((step, per_s, previous, first));
+            let (previous, first) = before.map_or((None, per_s), |(_, previous, _, first)| {
+                (Some(previous.per_s.mean), *first)
+            });
+            course.push((step, outcome, previous, first));
         }
         course
     }
@@ -225,11 +245,15 @@ impl Pairs {
     pub(super) fn claims_csv(&self, runs: &[Run]) -> String {
         let mut out = String::from(
             "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,\
-             spread\n",
+             ratio_low,ratio_high,from_fill_ratio,to_fill_ratio\n",
         );
         for claim in &self.claims {
-            let (before, after) =
-                (Outcome::of(runs, &claim.before.runs), Outcome::of(runs, &claim.after.runs));
+            let compared = Compared::new(runs, &claim.before.runs, &claim.after.runs);
+            let (before, after) = (&compared.before, &compared.after);
+            let of_ratio =
+                |part: fn(Ratio) -> f64| compared.ratio.map(part).map(exact).unwrap_or_default();
+            let of_ages =
+                |part: fn(Ages) -> f64| compared.ages.map(part).map(exact).unwrap_or_default();
             let texts = [
                 &claim.name,
                 &claim.says,
@@ -239,16 +263,19 @@ impl Pairs {
                 &claim.after.text,
             ];
             out.push_str(&format!(
-                "{},{},{},{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{},{},{},{},{},{}\n",
                 texts.map(|text| field(text)).join(","),
                 exact(before.per_s.mean),
                 exact_share(&before.hit_ratio),
                 exact(after.per_s.mean),
                 exact_share(&after.hit_ratio),
-                exact(after.per_s.mean / before.per_s.mean),
-                field(&verdict(&before, &after)),
-                before.per_s.count.min(after.per_s.count),
-                larger_spread(&before, &after).map(exact).unwrap_or_default(),
+                of_ratio(|ratio| ratio.mean),
+                field(&compared.verdict()),
+                compared.pairs(),
+                of_ratio(|ratio| ratio.low),
+                of_ratio(|ratio| ratio.high),
+                of_ages(|ages| ages.from),
+                of_ages(|ages| ages.to),
             ));
         }
         out
@@ -257,23 +284,19 @@ impl Pairs {
     /// steps.csv.
     pub(super) fn steps_csv(&self, runs: &[Run]) -> String {
         let mut out = String::from("subject,step,per_s,hit_ratio,over_previous,over_first\n");
-        for (step, per_s, before, first) in self.course(runs) {
+        for (step, outcome, before, first) in self.course(runs) {
             out.push_str(&format!(
                 "{},{},{},{},{},{}\n",
                 field(&step.subject),
                 field(&step.name),
-                exact(per_s),
-                exact_share(&Outcome::of(runs, &step.runs).hit_ratio),
-                before.map(|before| exact(per_s / before)).unwrap_or_default(),
-                exact(per_s / first),
+                exact(outcome.per_s.mean),
+                exact_share(&outcome.hit_ratio),
+                before.map(|before| exact(outcome.per_s.mean / before)).unwrap_or_default(),
+                exact(outcome.per_s.mean / first),
             ));
         }
         out
     }
-}
-
-fn larger_spread(before: &Outcome, after: &Outcome) -> Option<f64> {
-    [before.per_s.spread, after.per_s.spread].into_iter().flatten().reduce(f64::max)
 }
 
 fn hits(outcome: &Outcome) -> String {
@@ -293,46 +316,56 @@ fn exact(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic;
-    use crate::testing::CACHE_BYTES;
+    use humboldt_lab_record::{Sample, Tally};
 
-    fn runs(rates: &[f64]) -> Vec<Run> {
-        let run = |rate: &f64| {
-            let mut run = synthetic::run("squid:aufs", "ext2", *rate, CACHE_BYTES, 20, 1);
-            run.summary.throughput_per_s = *rate;
-            run.summary.hit_ratio = 0.5;
-            run
-        };
-        rates.iter().map(run).collect()
+    /// Runs that answered so many requests per second all the time, half of them hits.
+    fn runs(rates: &[u64]) -> Vec<Run> {
+        rates.iter().map(|rate| run(*rate, 50)).collect()
+    }
+
+    fn run(rate: u64, hits_of_100: u64) -> Run {
+        let mut run = Run::default();
+        for index in 1..=20 {
+            let mut tally = Tally { period_us: 1_000_000, ..Tally::default() };
+            tally.hits.answers = rate * hits_of_100 / 100;
+            tally.misses.answers = rate - tally.hits.answers;
+            let fill_ratio = f64::from(index) / 10.0;
+            run.samples.push(Sample { fill_ratio, tally, ..Sample::default() });
+        }
+        (run.summary.from_fill_ratio, run.summary.to_fill_ratio) = (1.5, 2.0);
+        run
     }
 
     fn side(text: &str, runs: &[usize]) -> Side {
         Side { text: text.to_owned(), runs: runs.to_vec() }
     }
 
-    #[test]
-    fn a_claim_is_judged_by_the_spread_of_its_repeats() {
-        let verdict = |before: &[f64], after: &[f64]| {
-            Verdict::of(&Repeats::of(before.iter().copied()), &Repeats::of(after.iter().copied()))
-        };
-        assert_eq!(verdict(&[100.0], &[120.0]), Verdict::Faster);
-        assert_eq!(verdict(&[100.0], &[80.0]), Verdict::Slower);
-        assert_eq!(verdict(&[100.0], &[104.0]), Verdict::Same);
-        assert_eq!(verdict(&[100.0, 130.0], &[125.0, 130.0]), Verdict::Same);
-        assert_eq!(verdict(&[100.0], &[]), Verdict::Open);
+    /// The verdict on repeats before and after, each a rate and hits of 100.
+    fn verdict(before: &[(u64, u64)], after: &[(u64, u64)]) -> String {
+        let runs: Vec<Run> =
+            before.iter().chain(after).map(|(rate, hits)| run(*rate, *hits)).collect();
+        let (before, after): (Vec<usize>, Vec<usize>) =
+            (0..runs.len()).partition(|place| *place < before.len());
+        Compared::new(&runs, &before, &after).verdict()
     }
 
     #[test]
-    fn who_keeps_less_is_said_to() {
-        let outcome = |per_s: f64, hit_ratio: f64| Outcome {
-            per_s: Repeats::of([per_s]),
-            hit_ratio: Repeats::of([hit_ratio]),
-        };
-        let of = |before, after| verdict(&before, &after);
-        assert_eq!(of(outcome(100.0, 0.5), outcome(200.0, 0.51)), "faster");
-        assert_eq!(of(outcome(100.0, 0.5), outcome(200.0, 0.3)), "faster, with fewer hits");
-        assert_eq!(of(outcome(100.0, 0.3), outcome(100.0, 0.5)), "no difference, with more hits");
-        assert_eq!(of(outcome(100.0, 0.5), Outcome::default()), "not run yet");
+    fn a_verdict_needs_five_pairs_and_an_interval_without_one() {
+        let five = |rates: [u64; 5]| rates.map(|rate| (rate, 50));
+        let before = five([1000, 1020, 980, 1010, 990]);
+        assert_eq!(verdict(&before, &five([1200, 1230, 1190, 1220, 1200])), "faster");
+        assert_eq!(verdict(&before, &five([800, 830, 790, 820, 800])), "slower");
+        assert_eq!(verdict(&before, &five([1000, 960, 1040, 1000, 1010])), "not known");
+        assert_eq!(verdict(&before[..4], &before[..4]), "not known: 4 of 5 pairs");
+        assert_eq!(verdict(&before, &[]), "not run yet");
+    }
+
+    #[test]
+    fn a_cache_that_keeps_less_is_said_to() {
+        let five = |rate, hits| [(rate, hits); 5];
+        assert_eq!(verdict(&five(1000, 50), &five(2000, 51)), "faster");
+        assert_eq!(verdict(&five(1000, 50), &five(2000, 30)), "faster, with fewer hits");
+        assert_eq!(verdict(&five(1000, 30), &five(1000, 50)), "not known, with more hits");
     }
 
     #[test]
@@ -348,7 +381,7 @@ mod tests {
             step("a", "three", 9),
             step("b", "one", 2),
         ];
-        let runs = runs(&[50.0, 100.0, 30.0]);
+        let runs = runs(&[50, 100, 30]);
         let pairs = Pairs { steps, claims: Vec::new() };
         let table = pairs.section(&runs).tables.remove(0);
         let factors: Vec<&[String]> = table.rows.iter().map(|row| &row[4..]).collect();
@@ -370,12 +403,14 @@ mod tests {
             ..Claim::default()
         };
         let pairs = Pairs { claims: vec![claim], steps: Vec::new() };
-        let runs = runs(&[110.0, 168.5]);
+        let runs = runs(&[110, 168]);
         let table = pairs.section(&runs).tables.remove(0);
         assert_eq!(table.rows[0][2], "strictatime → noatime");
-        assert_eq!((table.rows[0][7].as_str(), table.rows[0][9].as_str()), ("1.53", "faster"));
+        let row = &table.rows[0];
+        assert_eq!((row[7].as_str(), row[8].as_str()), ("1.53", "1.50–2.00"));
+        assert_eq!(row[9], "not known: 1 of 5 pairs");
         let rows = crate::csv::tests::parsed(&pairs.claims_csv(&runs));
         assert_eq!(rows[0].len(), rows[1].len());
-        assert_eq!(rows[1][11], "faster");
+        assert_eq!(rows[1][11], "not known: 1 of 5 pairs");
     }
 }

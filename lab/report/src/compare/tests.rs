@@ -1,6 +1,7 @@
 use super::*;
 use crate::synthetic;
 use crate::testing::{CACHE_BYTES, assert_page, hostile};
+use humboldt_lab_record::Outcome;
 
 fn runs() -> Vec<Run> {
     let mut runs = vec![synthetic::run("squid:ufs", "ext2", 50.0, CACHE_BYTES, 20, 1)];
@@ -13,7 +14,11 @@ fn runs() -> Vec<Run> {
 
 #[test]
 fn runs_are_sorted_and_repeats_are_one_row() {
-    let runs = runs();
+    let mut runs = runs();
+    for run in &mut runs {
+        run.outcome = Outcome::Filled;
+        (run.summary.from_fill_ratio, run.summary.to_fill_ratio) = (1.5, 2.0);
+    }
     let document = document("Comparison", &runs);
     let table = &document.sections[0].tables[0];
     assert_eq!(table.rows.len(), 2);
@@ -23,6 +28,16 @@ fn runs_are_sorted_and_repeats_are_one_row() {
     assert!(document.warnings.iter().any(|warning| warning.heading.contains("repeats differ")));
     assert!(document.lead.starts_with("squid:aufs answers"), "{}", document.lead);
     assert_page(&document.html());
+}
+
+#[test]
+fn caches_of_different_ages_are_not_compared() {
+    let document = document("Comparison", &runs());
+    let heading = "Not comparable: the caches have different ages";
+    assert!(document.warnings.iter().any(|w| w.grave && w.heading == heading));
+    assert!(document.lead.starts_with("No comparison in a sentence"), "{}", document.lead);
+    let table = &document.sections[0].tables[0];
+    assert!(table.rows.iter().any(|row| row.iter().any(|cell| cell.ends_with("never full"))));
 }
 
 #[test]
