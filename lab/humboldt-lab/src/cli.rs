@@ -1,5 +1,6 @@
 //! The command line. Every option is one that an experiment file may set too, under the same name.
 
+use crate::require::Requirement;
 use crate::simulate::SimulateArgs;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -99,6 +100,10 @@ pub(crate) struct PeakArgs {
     /// Do not calibrate first (the report will say so)
     #[arg(long)]
     pub(crate) no_calibration: bool,
+    /// A condition that the result must meet, or the exit code is 1: sustained>3000, p99_hit<20ms,
+    /// hit_ratio>50%, errors<1; may be given several times
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) require: Vec<Requirement>,
     /// Text that distinguishes this run from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,

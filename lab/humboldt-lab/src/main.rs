@@ -13,6 +13,7 @@ mod failure;
 mod fleet;
 mod interrupt;
 mod output;
+mod require;
 mod simulate;
 mod units;
 

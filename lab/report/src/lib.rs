@@ -30,5 +30,6 @@ pub use compare::{Claim, Pairs, Side, Step, compare, matrix_page};
 pub use error::ReportError;
 pub use folder::{RunFolder, write_run};
 pub use live::LivePage;
+pub use run_page::objection;
 pub use stored::{read_bang, read_run};
 pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};

@@ -5,8 +5,9 @@ use crate::cores::Shares;
 use crate::experiment::{self, Stage};
 use crate::fleet::{Fleet, world};
 use crate::interrupt::Interrupt;
+use crate::require::{Checked, Requirement};
 use crate::{Failure, output::say};
-use humboldt_lab_record::Outcome;
+use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_report as report;
 use std::path::{Path, PathBuf};
 
@@ -30,11 +31,25 @@ pub(crate) fn peak(arguments: &PeakArgs, interrupt: &Interrupt) -> Result<(), Fa
         }
     })?;
     say!("report: {}", out.join("report.html").display());
+    let unmet = unmet(&run, &arguments.require);
     match run.outcome {
         Outcome::Failed(message) => Err(Failure::run(message)),
         Outcome::Interrupted => Err(Failure::interrupted()),
+        _ if unmet > 0 => Err(Failure::run(format!(
+            "{unmet} of {} requirements are not met",
+            arguments.require.len()
+        ))),
         Outcome::Running | Outcome::Filled | Outcome::TimeUp => Ok(()),
     }
+}
+
+/// Shows each requirement with its figure; returns how many are not met.
+fn unmet(run: &Run, requirements: &[Requirement]) -> usize {
+    let objection = report::objection(run);
+    let checked = requirements.iter().map(|one| one.check(run, objection.as_deref()));
+    let checked: Vec<Checked> = checked.collect();
+    checked.iter().for_each(|one| say!("{one}"));
+    checked.iter().filter(|one| !one.is_met).count()
 }
 
 /// The place of the report: the given one, or a new folder, `squid-aufs-1`, `squid-aufs-2`, …

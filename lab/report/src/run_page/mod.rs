@@ -12,6 +12,7 @@ use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
 pub(crate) use tables::fault_tables;
+pub use words::objection;
 pub(crate) use words::{lead, title, warnings};
 
 /// As many characters of one configuration file are on the page; summary.json has all.

@@ -77,16 +77,22 @@ pub(crate) fn lead(run: &Run) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// The gravest reason why a run has no result, in a few words; `None` if it has one.
+#[must_use]
+pub fn objection(run: &Run) -> Option<String> {
+    let grave = warnings(run).into_iter().find(|warning| warning.grave)?;
+    let mut letters = grave.heading.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
+    Some(first + letters.as_str())
+}
+
 /// The rate in words. Under a grave warning there is no result, only what was seen.
 fn rate(run: &Run) -> String {
     let (summary, answered) = (&run.summary, rough(run.summary.throughput_per_s));
-    let objection = warnings(run).into_iter().find(|warning| warning.grave);
     let is_over = run.outcome != Outcome::Running;
-    match (summary.sustained_per_s, objection) {
+    match (summary.sustained_per_s, objection(run)) {
         (_, Some(objection)) if is_over => {
-            let mut reason = objection.heading.chars();
-            let first: String = reason.next().into_iter().flat_map(char::to_lowercase).collect();
-            format!("no result: {first}{}. It answered {answered} requests/s", reason.as_str())
+            format!("no result: {objection}. It answered {answered} requests/s")
         }
         (None, _) => format!("answered {answered} requests/s, and sustained no load,"),
         (Some(sustained), _) if summary.limit_reached == Some(false) => {
