@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 /// Wakers for the tasks of one core.
@@ -152,6 +152,9 @@ impl Drop for Collector {
         wakers.into_iter().for_each(Waker::wake);
     }
 }
+
+#[cfg(test)]
+mod models;
 
 #[cfg(test)]
 mod tests {
