@@ -5,6 +5,7 @@ use humboldt_model::{Thread, block_on, check, spawn};
 use super::*;
 use crate::flow::{Fate, FlowInfo, Keep, Progress};
 use crate::testing::{info, key, some_head, tier};
+use crate::versions::Standing;
 
 /// More need minutes.
 const PREEMPTIONS: usize = 2;
@@ -86,9 +87,10 @@ fn after_an_answer_is_known_no_request_joins_an_older_one() {
                 let second = table.private(key(1), key(1));
                 second.ask();
                 second.answer(1000, None);
-                second.announce(&[(key(1), 0)]);
+                let standing = second.announce(&[(key(1), 0)]);
                 let next = begin(&table);
-                assert!(flow(&next).fetch().asked() > asked);
+                // If the first head came later, it is not known which answer is the newer one.
+                assert!(standing != Standing::Newest || flow(&next).fetch().asked() > asked);
             })
         };
         let request = {
