@@ -17,8 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::sync::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+use crate::sync::Mutex;
 
 /// Wakers for the tasks of one core.
 #[derive(Default)]
