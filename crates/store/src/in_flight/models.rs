@@ -76,6 +76,26 @@ fn after_a_purge_no_request_joins_what_began_before_it() {
 }
 
 #[test]
+fn a_fetch_that_ends_leaves_the_one_in_its_place() {
+    explore(|table| {
+        let first = lead(&table);
+        let ending = spawn(move || drop(first));
+        let next = {
+            let table = Arc::clone(&table);
+            spawn(move || {
+                table.purge(key(1));
+                lead(&table)
+            })
+        };
+        let next = next.join();
+        ending.join();
+        assert!(Arc::ptr_eq(flow(&begin(&table)), next.flow()));
+        drop(next);
+        assert!(table.is_empty());
+    });
+}
+
+#[test]
 fn after_an_answer_is_known_no_request_joins_an_older_one() {
     explore(|table| {
         let first = lead(&table);
