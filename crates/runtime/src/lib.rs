@@ -9,4 +9,5 @@ pub mod broadcast;
 pub mod cores;
 pub mod deadline;
 pub mod mailbox;
+mod sync;
 pub mod turns;

@@ -17,8 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+use crate::sync::Mutex;
 
 /// Wakers for the tasks of one core.
 #[derive(Default)]
@@ -152,6 +153,9 @@ impl Drop for Collector {
         wakers.into_iter().for_each(Waker::wake);
     }
 }
+
+#[cfg(test)]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,8 @@ mod index;
 #[allow(dead_code)]
 #[path = "../src/ring/length.rs"]
 mod length;
+#[path = "../src/sync.rs"]
+mod sync;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -17,6 +17,7 @@ mod ring;
 mod rock;
 #[doc(hidden)]
 pub mod simulated;
+mod sync;
 mod tree;
 mod ufs;
 

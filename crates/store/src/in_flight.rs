@@ -1,12 +1,13 @@
 //! The table of objects in flight: one fetch for any number of simultaneous requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind, Table};
 use crate::key::Key;
 use crate::mem::MemTier;
 use crate::purges::Purges;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::versions::{Fetch, Reading, Versions};
 
 /// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two
@@ -153,6 +154,9 @@ impl InFlight {
         self.window_bytes.store(bytes, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod models;
 
 #[cfg(test)]
 mod tests {

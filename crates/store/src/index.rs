@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use humboldt_policy::{Clock, NONE, Nodes, Order, Policy};
-use parking_lot::Mutex;
 
 use crate::key::Key;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Slots are allocated in chunks of this many (4 KiB).
 const CHUNK_SLOTS: usize = 128;
@@ -253,7 +253,7 @@ impl FileIndex {
         Some(entry)
     }
 
-    fn shard(&self, key: IndexKey) -> parking_lot::MutexGuard<'_, Shard> {
+    fn shard(&self, key: IndexKey) -> MutexGuard<'_, Shard> {
         // The number of parts is a power of two.
         self.shards[key.0[2] as usize & (self.shards.len() - 1)].lock()
     }
@@ -483,5 +483,7 @@ impl Shard {
     }
 }
 
+#[cfg(test)]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ pub mod purges;
 pub mod scheme;
 mod settings;
 mod since;
+mod sync;
 mod together;
 mod upkeep;
 pub mod vary;

@@ -23,14 +23,14 @@ pub use voiding::Voiding;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
 use humboldt_freshness::Times;
-use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::key::Key;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard};
 
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
@@ -258,7 +258,7 @@ impl Versions {
     }
 
     #[cfg(test)]
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
@@ -447,7 +447,7 @@ pub(crate) struct Fetch {
     primary: Key,
     asked: AtomicU64,
     stamp: Mutex<Option<Stamp>>,
-    is_announced: std::sync::atomic::AtomicBool,
+    is_announced: AtomicBool,
     /// Number of tasks that still have to write or remove a record for its answer.
     writing: AtomicUsize,
 }
@@ -459,7 +459,7 @@ impl Fetch {
             versions: Arc::clone(versions),
             primary,
             stamp: Mutex::new(None),
-            is_announced: false.into(),
+            is_announced: AtomicBool::new(false),
             writing: AtomicUsize::new(0),
         }
     }

@@ -14,9 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::mapping::{self, HUGE_BYTES};
+use crate::sync::Mutex;
 
 /// Alignment in memory, and the unit of capacity.
 pub const ALIGN_BYTES: usize = 4096;
@@ -307,7 +306,9 @@ mod tests {
             assert_eq!(buffer.home.is_some(), len <= POOLED_BYTES_MAX);
             buffer.fill(7);
             buffer.set_len(buffer.capacity());
-            assert!(buffer[..len].iter().all(|byte| *byte == 7));
+            // An interpreter would need minutes for all of them.
+            let step = if cfg!(miri) { 1021 } else { 1 };
+            assert!(buffer[..len].iter().step_by(step).all(|byte| *byte == 7));
         }
         assert!(is_whole(&home().expect("an arena")));
     }
@@ -338,7 +339,8 @@ mod tests {
             }
             held.push(new);
         }
-        assert!(held.iter().any(|buffer| buffer.home.is_none()), "the arena was full once");
+        let was_full = held.iter().any(|buffer| buffer.home.is_none());
+        assert!(was_full || cfg!(miri), "the arena was full once");
         held.clear();
         assert!(is_whole(&home().expect("an arena")));
     }

@@ -8,14 +8,16 @@
 
 #![allow(unsafe_code, reason = "disjoint parts of one buffer are written by several threads")]
 
+mod watch;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
+use self::watch::Watch;
 use crate::aligned::{ALIGN_BYTES, Buffer};
+use crate::sync::{AtomicU64, Mutex};
 
 /// Unit of room: every region starts at a multiple of it.
 pub const UNIT_BYTES: usize = 512;
@@ -80,6 +82,7 @@ pub struct AppendBuffer {
     state: AtomicU64,
     /// One bit for each unit that will not change any more.
     committed: Box<[AtomicU64]>,
+    watch: Watch,
 }
 
 impl AppendBuffer {
@@ -103,6 +106,7 @@ impl AppendBuffer {
             capacity_units: units,
             state: AtomicU64::new(0),
             committed: (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            watch: Watch::new(units),
         })
     }
 
@@ -181,6 +185,7 @@ impl AppendBuffer {
         {
             return None;
         }
+        self.watch.reads(range.clone());
         // SAFETY: inside the memory, and committed units are never written again while the buffer
         // lives. The loads above synchronise with the releases that followed the last writes.
         Some(unsafe {
@@ -270,6 +275,7 @@ impl Region {
     /// Zeroes the region from `keep` to the end of its last unit and gives it up.
     fn finish(&mut self, keep: usize) {
         let end = self.len.next_multiple_of(UNIT_BYTES);
+        self.buffer.watch.writes(self.start + keep..self.start + end);
         // SAFETY: the units of this region belong to it alone until they are committed below, and
         // `keep <= end`.
         unsafe { std::ptr::write_bytes(self.buffer.at(self.start + keep), 0, end - keep) };
@@ -287,6 +293,7 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
+        self.buffer.watch.reads(self.start..self.start + self.len);
         // SAFETY: inside the memory, which was initialised; this region alone has these units.
         unsafe { std::slice::from_raw_parts(self.buffer.at(self.start), self.len) }
     }
@@ -294,6 +301,7 @@ impl Deref for Region {
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.buffer.watch.writes(self.start..self.start + self.len);
         // SAFETY: as above, and `&mut self` is the only access to the region.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.at(self.start), self.len) }
     }
@@ -307,5 +315,7 @@ impl Drop for Region {
     }
 }
 
+#[cfg(all(test, not(miri)))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ pub mod prefetch;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
+mod sync;
 pub mod sysv;
 pub mod tcp;
 pub mod uring;

@@ -20,9 +20,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use humboldt_base::limits::PAGE_BYTES;
-use parking_lot::Mutex;
 
 use crate::mapping;
+use crate::sync::Mutex;
 
 mod free;
 

@@ -29,7 +29,6 @@ use std::task::{Context, Poll};
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
 use humboldt_sys::pages::Page;
-use parking_lot::Mutex;
 
 use crate::body::Borrowed;
 use crate::head::StoredHead;
@@ -37,6 +36,7 @@ use crate::key::Key;
 use crate::mem::{MemTier, Reserved};
 use crate::object::{About, Object};
 use crate::scheme::{Record, RecordKind};
+use crate::sync::Mutex;
 use crate::vary::VaryMarker;
 use crate::versions::{Fetch, Stamp};
 
@@ -411,5 +411,7 @@ impl Flow {
     }
 }
 
+#[cfg(test)]
+mod models;
 #[cfg(test)]
 mod tests;

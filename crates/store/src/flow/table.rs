@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::Flow;
 use crate::key::Key;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;

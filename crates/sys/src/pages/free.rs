@@ -6,6 +6,8 @@
 
 use std::ops::DerefMut;
 
+use crate::sync::{Mutex, MutexGuard};
+
 /// Free pages moved at once between a magazine and the common list.
 const MAGAZINE_BATCH: usize = super::MAGAZINE_PAGES_MAX / 2;
 
@@ -21,9 +23,9 @@ pub(super) trait Lock<T> {
     fn lock(&self) -> Self::Guard<'_>;
 }
 
-impl<T> Lock<T> for parking_lot::Mutex<T> {
+impl<T> Lock<T> for Mutex<T> {
     type Guard<'a>
-        = parking_lot::MutexGuard<'a, T>
+        = MutexGuard<'a, T>
     where
         Self: 'a;
 
@@ -129,22 +131,23 @@ impl<M, L> FreePages<M, L> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    //! Every interleaving of two threads that use pages and one that gathers them, as far as `loom`
-    //! is asked to go.
+#[cfg(all(test, not(miri)))]
+mod models {
+    //! Every interleaving of two threads that use pages and one that gathers them
+    //! (`humboldt-model`).
 
     use std::sync::Arc;
 
-    use super::*;
+    use humboldt_model::{Mutex, MutexGuard, check, spawn};
 
-    /// More than this many preemptions in one course are not tried: two are enough for an order of
-    /// locks that is not one.
-    const PREEMPTIONS_MAX: usize = 3;
+    use super::{Common, FreePages, Lock};
 
-    impl<T> Lock<T> for loom::sync::Mutex<T> {
+    /// Two are enough for an order of locks that is not one.
+    const PREEMPTIONS: usize = 3;
+
+    impl<T> Lock<T> for Mutex<T> {
         type Guard<'a>
-            = loom::sync::MutexGuard<'a, T>
+            = MutexGuard<'a, T>
         where
             Self: 'a;
 
@@ -153,7 +156,7 @@ mod tests {
         }
 
         fn lock(&self) -> Self::Guard<'_> {
-            self.lock().expect("no panic under the lock")
+            self.lock()
         }
     }
 
@@ -177,16 +180,12 @@ mod tests {
         }
     }
 
-    type Modelled = FreePages<loom::sync::Mutex<Vec<u32>>, loom::sync::Mutex<Numbers>>;
+    type Modelled = FreePages<Mutex<Vec<u32>>, Mutex<Numbers>>;
 
     fn explore(course: impl Fn(Arc<Modelled>) + Send + Sync + 'static) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(PREEMPTIONS_MAX);
-        model.check(move || {
-            course(Arc::new(Modelled::new::<u32, Numbers>(
-                2,
-                Numbers { free: Vec::new(), left: 1000 },
-            )));
+        check(PREEMPTIONS, move || {
+            let numbers = Numbers { free: Vec::new(), left: 1000 };
+            course(Arc::new(Modelled::new::<u32, Numbers>(2, numbers)));
         });
     }
 
@@ -194,9 +193,9 @@ mod tests {
     fn taking_and_gathering_never_wait_for_each_other_in_a_circle() {
         explore(|pages| {
             let gathering = Arc::clone(&pages);
-            let gathering = loom::thread::spawn(move || gathering.gather(|all| all.len()));
+            let gathering = spawn(move || gathering.gather(|all| all.len()));
             let other = Arc::clone(&pages);
-            let other = loom::thread::spawn(move || {
+            let other = spawn(move || {
                 let page = other.take(1, Numbers::carve).expect("there are more");
                 other.put(1, page);
                 page
@@ -207,8 +206,8 @@ mod tests {
             );
             assert_ne!(one, two, "a page has one owner");
             pages.put(0, one);
-            gathering.join().expect("no panic");
-            other.join().expect("no panic");
+            gathering.join();
+            other.join();
         });
     }
 
@@ -217,9 +216,9 @@ mod tests {
         explore(|pages| {
             (0..super::super::MAGAZINE_PAGES_MAX as u32).for_each(|page| pages.put(0, page));
             let gathering = Arc::clone(&pages);
-            let gathering = loom::thread::spawn(move || gathering.gather(|all| all.len()));
+            let gathering = spawn(move || gathering.gather(|all| all.len()));
             pages.put(0, 2000);
-            gathering.join().expect("no panic");
+            gathering.join();
             let mut all = pages.gather(std::mem::take);
             all.sort_unstable();
             all.dedup();

@@ -18,7 +18,7 @@ mod tests;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 
 use self::slot::{Slot, TAG_BITS};
 use self::table::{BUCKET_SLOTS, BUCKETS_MAX, Bucket, DOUBLINGS_MAX, Place, Table};

@@ -8,10 +8,11 @@
 //!
 //! Buckets are allocated with the first object.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use humboldt_sys::prefetch::prefetch;
+
+use crate::sync::AtomicU64;
 
 use super::slot::{Entry, Slot, TAG_BITS};
 

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod model;
+mod models;
 mod threads;
 
 use super::super::length::LengthClass;
