@@ -6,11 +6,32 @@ use crate::resources::{Meter, Watch};
 use crate::running::{Attached, Running};
 use crate::{Host, Mode, Skipped, SubjectError};
 use std::collections::BTreeMap;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Time for one attempt to reach it.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
+
+/// The address of a cache that is already running, which accepts connections. `url` is
+/// `http://HOST:PORT`, or `HOST:PORT`.
+///
+/// # Errors
+/// If it is no such URL, or connections are refused there.
+pub fn reach(url: &str) -> Result<SocketAddr, SubjectError> {
+    let wrong = |what: String| SubjectError::Environment(format!("{url}: {what}"));
+    if url.starts_with("https://") {
+        return Err(wrong("https is not supported: give a port of the cache for http".to_owned()));
+    }
+    let authority = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+    let mut addresses = authority.to_socket_addrs().map_err(|error| {
+        wrong(format!("not an address such as http://127.0.0.1:3128 ({error})"))
+    })?;
+    let address = addresses.next().ok_or_else(|| wrong("this name has no address".to_owned()))?;
+    TcpStream::connect_timeout(&address, ATTEMPT_WITHIN).map_err(|error| {
+        wrong(format!("nobody accepts connections there ({error}): start the cache first"))
+    })?;
+    Ok(address)
+}
 
 /// Takes a cache that is already running: nothing is started or stopped. `url` is
 /// `http://HOST:PORT`, or `HOST:PORT`.
@@ -23,15 +44,7 @@ pub fn attach(
     pid: Option<u32>,
     host: &Host,
 ) -> Result<Running, SubjectError> {
-    let wrong = |what: String| SubjectError::Environment(format!("{url}: {what}"));
-    let authority = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
-    let mut addresses = authority.to_socket_addrs().map_err(|error| {
-        wrong(format!("not an address such as http://127.0.0.1:3128 ({error})"))
-    })?;
-    let address = addresses.next().ok_or_else(|| wrong("this name has no address".to_owned()))?;
-    TcpStream::connect_timeout(&address, ATTEMPT_WITHIN).map_err(|error| {
-        wrong(format!("nobody accepts connections there ({error}): start the cache first"))
-    })?;
+    let address = reach(url)?;
     let mut running = Running {
         name: "attach".to_owned(),
         address,
@@ -50,7 +63,7 @@ pub fn attach(
             .push(Skipped::new("resources of the subject", "its process number was not given"));
         return Ok(running);
     };
-    let no_process = || wrong(format!("there is no process {pid}"));
+    let no_process = || SubjectError::Environment(format!("{url}: there is no process {pid}"));
     let number = i32::try_from(pid).map_err(|_| no_process())?;
     let process = Stat::read(&host.proc, number).ok_or_else(no_process)?;
     let tree = Tree::of(&host.proc, number).ok_or_else(no_process)?;

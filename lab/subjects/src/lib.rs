@@ -28,7 +28,7 @@ mod template;
 mod undo;
 mod words;
 
-pub use attach::attach;
+pub use attach::{attach, reach};
 pub use environment::{Environment, EnvironmentPlan, StoreKind, Throttle};
 pub use error::SubjectError;
 pub use file::{Mode, SubjectFile};
@@ -38,3 +38,4 @@ pub use keeper::{Keeper, keeper_main};
 pub use machine::{machine_facts, manifest};
 pub use running::{Running, Stopped};
 pub use start::{StartPlan, start};
+pub use store::check_file_system;

@@ -98,6 +98,28 @@ impl FileSystem {
     }
 }
 
+/// The file system of this name, if stores on it can be made here.
+fn possible(host: &Host, name: &str) -> Result<FileSystem, SubjectError> {
+    let file_system = FileSystem::named(name)?;
+    if !host.is_root {
+        return Err(SubjectError::Environment(format!(
+            "stores on {} need root (loop devices and mounts): run as root, or leave the stores in a folder",
+            file_system.name
+        )));
+    }
+    need_program(&format!("mkfs.{}", file_system.name), file_system.package)?;
+    Ok(file_system)
+}
+
+/// Checks whether stores on the file system of this name can be made here, before anything is
+/// begun.
+///
+/// # Errors
+/// If it is not known, needs more rights, or its program is not installed.
+pub fn check_file_system(host: &Host, name: &str) -> Result<(), SubjectError> {
+    possible(host, name).map(drop)
+}
+
 /// A folder for a cache's objects.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -133,14 +155,7 @@ impl Store {
         index: u32,
         (file_system, size, mount_options): (&str, DeviceSize, &[String]),
     ) -> Result<(Self, Option<Skipped>), SubjectError> {
-        let file_system = FileSystem::named(file_system)?;
-        if !host.is_root {
-            return Err(SubjectError::Environment(format!(
-                "stores on {} need root (loop devices and mounts): run as root, or leave the stores in a folder",
-                file_system.name
-            )));
-        }
-        need_program(&format!("mkfs.{}", file_system.name), file_system.package)?;
+        let file_system = possible(host, file_system)?;
         let bytes = file_system.device_bytes(size)?;
         let image = place.join(format!("image{index}"));
         // Sparse: it takes only as much room as is written.

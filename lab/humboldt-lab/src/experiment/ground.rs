@@ -8,7 +8,7 @@ use crate::units;
 use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
     Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
-    Throttle, attach, start,
+    Throttle, attach, check_file_system, reach, start,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,6 +38,16 @@ impl Choice {
         check_stores(&arguments.ground, arguments.instances, cache_bytes)?;
         let name = arguments.subject.as_deref().unwrap_or_default();
         Ok(Self::Started(Box::new(subject_file(name, &arguments.ground)?)))
+    }
+
+    /// Checks what would fail only after the calibration: an attached cache accepts connections, and
+    /// stores on this file system can be made.
+    pub(crate) fn check_place(&self, file_system: Option<&str>) -> Result<(), Failure> {
+        if let Self::Attached { url, .. } = self {
+            return reach(url).map(drop).map_err(Failure::usage);
+        }
+        let check = |name| check_file_system(&Host::current(), name);
+        file_system.map_or(Ok(()), check).map_err(Failure::usage)
     }
 
     /// Its name in tables.

@@ -94,6 +94,10 @@ pub(crate) fn run(
         stage.live.step("calibrating: the laboratory against its own servers, no cache between");
         let found = calibrate(&mut fleet, &prepared.world, &arguments.world.origin, interrupt)?;
         stage.live.calibrated(&found);
+        if found.per_s <= 0.0 {
+            let busy = "the laboratory got no answers from its own servers in time: this machine is too busy";
+            return Err(Failure::usage(format!("{busy} for a measurement")));
+        }
         run.calibration = Some(found.per_s);
     }
     stage.live.step(&format!("starting {}", run.plan.subject));

@@ -57,6 +57,7 @@ impl Prepared {
     pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
         let cache_bytes = cache_bytes(arguments);
         let choice = Choice::new(arguments, cache_bytes)?;
+        choice.check_place(arguments.ground.fs.as_deref())?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
         let workload = Arc::new(world::load(&world).map_err(Failure::usage)?);
