@@ -67,7 +67,7 @@ impl Stat {
             user_ticks: with_children(11, 13)?,
             system_ticks: with_children(12, 14)?,
             threads: u32::try_from(number(17)?).ok()?,
-            processor: usize::try_from(number(36)?).ok()?,
+            processor: number(36).and_then(|number| usize::try_from(number).ok()).unwrap_or(0),
             started_ticks: number(19)?.unsigned_abs(),
         })
     }
