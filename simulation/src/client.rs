@@ -140,6 +140,10 @@ async fn play(
         _ => BodyLength::None,
     };
     let (mut exchange, client) = memory::client(is_head, length, window);
+    if chance.per_mille(world.plan.parts_per_mille) {
+        client.take_parts(parts(Chance::new(chance.below(u64::MAX), 5)));
+        world.site.totals.add("clients that take parts", 1);
+    }
     let client = Rc::new(client);
     let core = Rc::clone(&world.cores[chance.below(world.cores.len() as u64) as usize]);
     let port = std::sync::Arc::clone(&world.port);
@@ -169,6 +173,21 @@ async fn play(
         Ok(Ok(())) => {}
     }
     (client.answer(), has_left)
+}
+
+/// How many bytes of so many a socket takes: none for now, a few, a part, or all.
+fn parts(mut chance: Chance) -> impl FnMut(usize) -> usize {
+    move |bytes| {
+        let most = match chance.below(8) {
+            0 | 1 => return 0,
+            2 => 1,
+            3 => 16,
+            4 => 5_000,
+            5 | 6 => bytes,
+            _ => return bytes,
+        };
+        bytes.min(1 + chance.below(most as u64) as usize)
+    }
 }
 
 fn parse(text: &str) -> RequestHead {

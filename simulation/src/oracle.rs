@@ -129,7 +129,10 @@ impl<'a> Asked<'a> {
             return;
         };
         let is_whole = answer.end == Some(End::Whole);
-        let may_be_cut = world.site.is_torn.get() || world.plan.disk_fails;
+        let most_bytes = self.resource.lengths.iter().max().copied().unwrap_or(0);
+        let may_be_cut = world.site.is_torn.get()
+            || world.plan.disk_fails
+            || world.plan.has_little_for_readers(most_bytes);
         if !is_whole && !has_left && !may_be_cut && !self.may_fail() {
             wrong("the answer is cut off");
         }

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     /// How often a client leaves or reads slowly, in a thousand requests.
     pub(crate) leaves_per_mille: u64,
     pub(crate) slow_per_mille: u64,
+    /// How often a client's socket takes parts of what is written, in a thousand requests.
+    pub(crate) parts_per_mille: u64,
     /// How often names have no answer, in a thousand look-ups.
     pub(crate) names_fail_per_mille: u64,
     /// Whether the proxy's clock jumps.
@@ -98,11 +100,19 @@ impl Plan {
             disk_fails: chance.per_mille(200),
             crashes: chance.per_mille(600),
             loses_power: chance.per_mille(600),
+            parts_per_mille: chance.one(&[0, 200, 1000]),
         }
     }
 
     /// Whether the removal of a URL outlasts a crash. Only `ring` syncs it.
     pub(crate) fn syncs_removals(&self) -> bool {
         !self.loses_power || self.dirs.iter().all(|dir| dir.scheme == "ring")
+    }
+
+    /// Whether a few slow readers of objects of this size hold more than a directory keeps for
+    /// them: a quarter. What is overwritten then is cut off.
+    pub(crate) fn has_little_for_readers(&self, bytes: u64) -> bool {
+        let is_kept = |dir: &&DirPlan| matches!(dir.scheme, "ring" | "rock");
+        self.dirs.iter().filter(is_kept).any(|dir| bytes > (dir.mebibytes << 20) / 4 / 4)
     }
 }
