@@ -14,8 +14,9 @@ use humboldt_runtime::turns;
 use crate::bodies::{Body, mix};
 use crate::chance::Chance;
 use crate::clock;
-use crate::oracle::{Asked, Kind};
+use crate::oracle::{Asked, Kind, Reader};
 use crate::origin::etag;
+use crate::plan::Plan;
 use crate::site::{Resource, VARIANTS};
 use crate::trace;
 use crate::world::World;
@@ -43,7 +44,43 @@ enum Manner {
     Leaves(u64),
     /// It reads so many bytes, and leaves.
     LeavesAt(usize),
+    /// It reads so many bytes, takes none for so many ms, and then the rest.
+    Stops(usize, u64),
 }
+
+impl Manner {
+    fn new(plan: &Plan, chance: &mut Chance) -> Self {
+        if chance.per_mille(plan.leaves_per_mille) {
+            return match chance.below(2) {
+                0 => Self::Leaves(chance.below(2 * plan.server_ms + 10)),
+                _ => Self::LeavesAt(chance.below(200_000) as usize),
+            };
+        }
+        if !chance.per_mille(plan.slow_per_mille) {
+            return Self::Fast;
+        }
+        match chance.one(&[(500, 10), (5_000, 300), (60_000, 3_000), (0, 60_000)]) {
+            (0, most_ms) => Self::Stops(chance.below(200_000) as usize, chance.below(most_ms)),
+            (bytes, pause_ms) => Self::Slow(bytes, pause_ms),
+        }
+    }
+
+    /// Bytes that the client takes before it has to read.
+    fn window(self) -> usize {
+        match self {
+            Self::Fast | Self::Leaves(_) => usize::MAX,
+            Self::Slow(bytes, _) | Self::LeavesAt(bytes) | Self::Stops(bytes, _) => bytes,
+        }
+    }
+
+    /// Whether it may be cut off because others wait for it.
+    fn may_be_held_up(self) -> bool {
+        matches!(self, Self::Stops(_, ms) if ms >= HELD_UP_MS)
+    }
+}
+
+/// Time for which a client may take no bytes while others wait for it, and a little less.
+const HELD_UP_MS: u64 = 14_000;
 
 /// One client: one request after the other.
 pub(crate) async fn run(world: Rc<World>, number: u64) {
@@ -72,25 +109,10 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
         (plan.purges / 3, Kind::PurgeTag),
         (plan.purges / 3, Kind::PurgePrefix),
     ]);
-    let manner = if chance.per_mille(plan.leaves_per_mille) {
-        match chance.below(2) {
-            0 => Manner::Leaves(chance.below(2 * plan.server_ms + 10)),
-            _ => Manner::LeavesAt(chance.below(200_000) as usize),
-        }
-    } else if chance.per_mille(plan.slow_per_mille) {
-        let (bytes, pause_ms) = chance.one(&[(500, 10), (5_000, 300), (60_000, 3_000)]);
-        Manner::Slow(bytes, pause_ms)
-    } else {
-        Manner::Fast
-    };
+    let manner = Manner::new(plan, chance);
     let asked = Asked::new(world, resource, kind, chance);
-    let window = match manner {
-        Manner::Fast | Manner::Leaves(_) => usize::MAX,
-        Manner::Slow(bytes, _) => bytes,
-        Manner::LeavesAt(bytes) => bytes,
-    };
     trace::line(|| format!("client {number}: {} {kind:?} {} {manner:?}", asked.id, asked.url()));
-    let (answer, has_left) = play(world, &asked, window, manner, chance, number).await;
+    let (answer, has_left) = play(world, &asked, manner, chance, number).await;
     trace::line(|| {
         let head = answer.head.as_ref();
         let version = head.and_then(|head| head.fields.get_by_name(b"X-Version"));
@@ -108,7 +130,7 @@ async fn one(world: &Rc<World>, resource: &Resource, chance: &mut Chance, number
             answer.end
         )
     });
-    asked.check(world, &answer, has_left);
+    asked.check(world, &answer, Reader { has_left, may_be_held_up: manner.may_be_held_up() });
     asked.check_rules(world, &answer, number);
 }
 
@@ -127,7 +149,6 @@ pub(crate) fn is_staff(number: u64) -> bool {
 async fn play(
     world: &Rc<World>,
     asked: &Asked<'_>,
-    window: usize,
     manner: Manner,
     chance: &mut Chance,
     number: u64,
@@ -139,7 +160,11 @@ async fn play(
         Ok(Framing::Chunked) => BodyLength::Unknown,
         _ => BodyLength::None,
     };
-    let (mut exchange, client) = memory::client(is_head, length, window);
+    let (mut exchange, client) = memory::client(is_head, length, manner.window());
+    if chance.per_mille(world.plan.parts_per_mille) {
+        client.take_parts(parts(Chance::new(chance.below(u64::MAX), 5)));
+        world.site.totals.add("clients that take parts", 1);
+    }
     let client = Rc::new(client);
     let core = Rc::clone(&world.cores[chance.below(world.cores.len() as u64) as usize]);
     let port = std::sync::Arc::clone(&world.port);
@@ -169,6 +194,21 @@ async fn play(
         Ok(Ok(())) => {}
     }
     (client.answer(), has_left)
+}
+
+/// How many bytes of so many a socket takes: none for now, a few, a part, or all.
+fn parts(mut chance: Chance) -> impl FnMut(usize) -> usize {
+    move |bytes| {
+        let most = match chance.below(8) {
+            0 | 1 => return 0,
+            2 => 1,
+            3 => 16,
+            4 => 5_000,
+            5 | 6 => bytes,
+            _ => return bytes,
+        };
+        bytes.min(1 + chance.below(most as u64) as usize)
+    }
 }
 
 fn parse(text: &str) -> RequestHead {
@@ -214,6 +254,11 @@ async fn read(client: &Rc<Client>, manner: Manner, chance: &mut Chance) -> bool 
                 client.leave();
                 return true;
             }
+        }
+        Manner::Stops(bytes, pause_ms) => {
+            _ = tokio::time::timeout(ENDS_WITHIN, client.body(bytes)).await;
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            client.read(usize::MAX);
         }
         Manner::LeavesAt(bytes) => {
             _ = tokio::time::timeout(ENDS_WITHIN, client.body(bytes)).await;

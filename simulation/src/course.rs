@@ -16,7 +16,7 @@ use crate::world::{Ends, Log, World};
 /// Runs a seed; returns what happened.
 pub(crate) fn run(seed: u64) -> Rc<Site> {
     let plan = Rc::new(Plan::new(seed));
-    let site = Rc::new(Site::new(plan.resources, plan.straddles, &mut Chance::new(seed, 4)));
+    let site = Rc::new(Site::new(&plan, &mut Chance::new(seed, 4)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -40,6 +40,7 @@ pub(crate) fn run(seed: u64) -> Rc<Site> {
         trace::line(|| format!("the life ends: {ends:?}"));
         drop(tasks);
         world.check_log(&log);
+        world.count();
         let has_all_dirs = world.has_all_dirs();
         drop(world);
         end(&plan, &site, &disk, ends, has_all_dirs);

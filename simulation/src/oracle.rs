@@ -28,6 +28,15 @@ pub(crate) enum Kind {
     PurgePrefix,
 }
 
+/// How the client of a request has read the answer.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Reader {
+    /// It has left before the end.
+    pub(crate) has_left: bool,
+    /// It has taken no bytes for long. If others waited for it, it was cut off.
+    pub(crate) may_be_held_up: bool,
+}
+
 /// Longest time in ms for which an answer may be older than it says: the rounding of ages.
 const AGE_SLACK_MS: i64 = 2_000;
 
@@ -106,7 +115,8 @@ impl<'a> Asked<'a> {
     }
 
     /// Compares the answer with what is allowed.
-    pub(crate) fn check(&self, world: &World, answer: &Answer, has_left: bool) {
+    pub(crate) fn check(&self, world: &World, answer: &Answer, reader: Reader) {
+        let has_left = reader.has_left;
         let wrong = |what: &str| {
             world.site.wrong(format!(
                 "request {} ({:?} {}): {what}",
@@ -129,7 +139,12 @@ impl<'a> Asked<'a> {
             return;
         };
         let is_whole = answer.end == Some(End::Whole);
-        let may_be_cut = world.site.is_torn.get() || world.plan.disk_fails;
+        let most_bytes = self.resource.lengths.iter().max().copied().unwrap_or(0);
+        let may_be_cut = world.site.is_torn.get()
+            || world.plan.disk_fails
+            || world.disk.is_off()
+            || reader.may_be_held_up
+            || world.plan.has_little_for_readers(most_bytes);
         if !is_whole && !has_left && !may_be_cut && !self.may_fail() {
             wrong("the answer is cut off");
         }

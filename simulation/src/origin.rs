@@ -79,6 +79,10 @@ async fn answer(
         }
     };
     let is_safe = matches!(&*asked.method, b"GET" | b"HEAD");
+    let is_early = !is_safe && fault == Fault::None && chance.per_mille(plan.early_per_mille);
+    if is_early && asked.length.has_body() {
+        return answer_early(site, plan, server, resource, asked, chance).await;
+    }
     if !is_safe {
         let upload = if asked.length.has_body() { server.upload().await } else { Vec::new() };
         check_upload(site, asked, &upload);
@@ -98,6 +102,38 @@ async fn answer(
         return say_briefly(server, 200, &format!("X-Version: {version}\r\n"), b"Done");
     }
     reply(plan, server, resource, asked, fault == Fault::BreaksLate, chance).await;
+}
+
+/// Answers a POST before all of its body is there, and takes the rest of it or not.
+async fn answer_early(
+    site: &Site,
+    plan: &Plan,
+    server: &Server,
+    resource: &Resource,
+    asked: &Asked,
+    chance: &mut Chance,
+) {
+    let body = crate::client::upload(number(asked, b"X-Id"));
+    let part = server.upload_part(chance.below(body.bytes + 1) as usize).await;
+    if body.differs(0, &part).is_some() {
+        let id = number(asked, b"X-Id");
+        site.wrong(format!("the body of request {id} arrives wrong"));
+    }
+    site.totals.add("early answers", 1);
+    let version = resource.change();
+    let text = format!("X-Version: {version}\r\nContent-Length: 8\r\n");
+    server.send_head(head(200, &text));
+    server.send_body(b"Done");
+    match chance.below(4) {
+        // The rest of the answer comes behind the rest of the body.
+        0 => check_upload(site, asked, &server.upload().await),
+        1 => {}
+        2 => server.stop_taking(),
+        _ => server.refuse_more(),
+    }
+    tokio::time::sleep(chance.delay(plan.server_ms)).await;
+    server.send_body(b"Done");
+    server.end(None);
 }
 
 fn check_upload(site: &Site, asked: &Asked, upload: &[u8]) {

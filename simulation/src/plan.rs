@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     /// How often a client leaves or reads slowly, in a thousand requests.
     pub(crate) leaves_per_mille: u64,
     pub(crate) slow_per_mille: u64,
+    /// How often a client's socket takes parts of what is written, in a thousand requests.
+    pub(crate) parts_per_mille: u64,
     /// How often names have no answer, in a thousand look-ups.
     pub(crate) names_fail_per_mille: u64,
     /// Whether the proxy's clock jumps.
@@ -39,8 +41,14 @@ pub(crate) struct Plan {
     pub(crate) collapsed: bool,
     pub(crate) cache_mem: &'static str,
     pub(crate) in_memory_max: &'static str,
-    /// Whether versions of a resource are by turns small enough for memory and too large.
-    pub(crate) straddles: bool,
+    /// Lengths of the versions of each resource, if not those of [`Site`](crate::site::Site).
+    pub(crate) lengths: Option<[u64; 3]>,
+    /// Whether all resources are public, without variants.
+    pub(crate) is_plain: bool,
+    /// How many resources have entity tags, of a thousand.
+    pub(crate) etags_per_mille: u64,
+    /// How often a server answers before it has the request's body, in a thousand bodies.
+    pub(crate) early_per_mille: u64,
     /// Whether a stop in order follows the last answer at once.
     pub(crate) stops_at_once: bool,
     pub(crate) quick_abort: bool,
@@ -63,6 +71,15 @@ pub(crate) const MEMORY: [&str; 5] = ["0", "512 KB", "2 MB", "8 MB", "64 MB"];
 impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
         let chance = &mut Chance::new(seed, 2);
+        let plan = Self::any(seed, chance);
+        match chance.below(20) {
+            0 => plan.crowded(chance),
+            1 => plan.with_rivals(chance),
+            _ => plan,
+        }
+    }
+
+    fn any(seed: u64, chance: &mut Chance) -> Self {
         Self {
             seed,
             cores: chance.one(&[1, 2, 3]),
@@ -86,7 +103,10 @@ impl Plan {
             collapsed: chance.per_mille(800),
             cache_mem: chance.one(&MEMORY),
             in_memory_max: chance.one(&["20 KB", "20 KB", "512 KB", "4 MB"]),
-            straddles: chance.per_mille(300),
+            // By turns small enough for memory and too large.
+            lengths: chance.per_mille(300).then_some([13_000, 66_000, 140_000]),
+            is_plain: false,
+            etags_per_mille: 800,
             stops_at_once: chance.per_mille(500),
             quick_abort: chance.per_mille(500),
             egress: chance.per_mille(200),
@@ -98,11 +118,71 @@ impl Plan {
             disk_fails: chance.per_mille(200),
             crashes: chance.per_mille(600),
             loses_power: chance.per_mille(600),
+            parts_per_mille: chance.one(&[0, 200, 1000]),
+            early_per_mille: chance.one(&[0, 300]),
+        }
+    }
+
+    /// Fast and slow clients share long fetches, and little memory: some hold up the others.
+    fn crowded(self, chance: &mut Chance) -> Self {
+        Self {
+            resources: chance.one(&[1, 3]),
+            clients: chance.one(&[4, 8]),
+            requests: 10,
+            server_ms: chance.one(&[20, 500, 20_000]),
+            client_ms: 50,
+            slow_per_mille: 500,
+            collapsed: true,
+            cache_mem: chance.one(&["0", "512 KB"]),
+            in_memory_max: "20 KB",
+            lengths: Some(chance.one(&[[300_000; 3], [700_000, 140_000, 700_000]])),
+            is_plain: true,
+            etags_per_mille: 500,
+            ..self
+        }
+    }
+
+    /// Clients insist on new versions of what others read from slow disks at the same time, and
+    /// memory is short: an older version must not come back to it.
+    fn with_rivals(self, chance: &mut Chance) -> Self {
+        let dir = |chance: &mut Chance| DirPlan {
+            mebibytes: 30,
+            max_bytes: u64::MAX,
+            ..DirPlan::new(chance)
+        };
+        Self {
+            resources: chance.one(&[3, 8]),
+            clients: 8,
+            requests: 40,
+            server_ms: chance.one(&[1, 20]),
+            client_ms: chance.one(&[50, 1_000]),
+            server_fails_per_mille: 0,
+            names_fail_per_mille: 0,
+            leaves_per_mille: 0,
+            changes: true,
+            jumps: false,
+            insists: 30,
+            purges: 0,
+            cache_mem: chance.one(&["512 KB", "2 MB"]),
+            in_memory_max: "512 KB",
+            lengths: Some(chance.one(&[[400_000, 700_000, 400_000], [66_000, 140_000, 13_000]])),
+            is_plain: true,
+            dirs: vec![dir(chance), dir(chance)],
+            disk_ms: chance.one(&[20, 500]),
+            disk_fails: false,
+            ..self
         }
     }
 
     /// Whether the removal of a URL outlasts a crash. Only `ring` syncs it.
     pub(crate) fn syncs_removals(&self) -> bool {
         !self.loses_power || self.dirs.iter().all(|dir| dir.scheme == "ring")
+    }
+
+    /// Whether a few slow readers of objects of this size hold more than a directory keeps for
+    /// them: a quarter. What is overwritten then is cut off.
+    pub(crate) fn has_little_for_readers(&self, bytes: u64) -> bool {
+        let is_kept = |dir: &&DirPlan| matches!(dir.scheme, "ring" | "rock");
+        self.dirs.iter().filter(is_kept).any(|dir| bytes > (dir.mebibytes << 20) / 4 / 4)
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::bodies::{Body, mix};
 use crate::chance::Chance;
 use crate::clock;
+use crate::plan::Plan;
 use crate::totals::Totals;
 
 /// Variants of a resource that varies.
@@ -83,9 +84,9 @@ impl Bound {
 pub(crate) type Floor = [Bound; VARIANTS];
 
 impl Resource {
-    fn new(number: usize, straddles: bool, chance: &mut Chance) -> Self {
+    fn new(number: usize, plan: &Plan, chance: &mut Chance) -> Self {
         let host = format!("h{}.sim", number % 3);
-        let scope = chance.weighted(&[
+        let any_scope = chance.weighted(&[
             (20, Scope::Public),
             (3, Scope::Confirmed),
             (2, Scope::Private),
@@ -93,23 +94,20 @@ impl Resource {
         ]);
         let most = chance.weighted(&[(6, 5_u64), (6, 9), (1, 12)]);
         let mut length = || LENGTHS[chance.below(most) as usize];
-        let lengths = match straddles {
-            true => [13_000, 66_000, 140_000],
-            false => [length(), length(), length()],
-        };
+        let any_lengths = [length(), length(), length()];
         Self {
             number,
             url: format!("http://{host}/{}/{number}", ["news", "img"][number % 2]),
             host,
             tag: format!("t{}", number % 4),
-            scope,
+            scope: if plan.is_plain { Scope::Public } else { any_scope },
             lifetime_s: chance.one(&[0, 1, 5, 60, 600, 86_400]),
             stale_s: chance.one(&[0, 0, 0, 5, 300]),
-            has_etag: chance.per_mille(800),
-            varies: chance.per_mille(250),
+            has_etag: chance.per_mille(plan.etags_per_mille),
+            varies: chance.per_mille(250) && !plan.is_plain,
             is_chunked: chance.per_mille(300),
             has_ranges: chance.per_mille(600),
-            lengths,
+            lengths: plan.lengths.unwrap_or(any_lengths),
             trouble_ms: Cell::new(-1),
             purged_ms: Cell::new(-1),
             purging: Cell::new(0),
@@ -212,10 +210,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(count: usize, straddles: bool, chance: &mut Chance) -> Self {
-        let resource = |number| Resource::new(number, straddles, chance);
+    pub(crate) fn new(plan: &Plan, chance: &mut Chance) -> Self {
+        let resource = |number| Resource::new(number, plan, chance);
         Self {
-            resources: (0..count).map(resource).collect(),
+            resources: (0..plan.resources).map(resource).collect(),
             is_torn: Cell::new(false),
             faults: RefCell::default(),
             totals: Totals::default(),

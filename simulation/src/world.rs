@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_base::counters::Counter;
 use humboldt_conf::{Config, HttpPort};
 use humboldt_exchange::memory;
 use humboldt_logs::access::{AccessFormat, LogFormat};
@@ -16,6 +17,7 @@ use humboldt_net::connect::ConnectError;
 use humboldt_net::dns::{DnsError, NameCache};
 use humboldt_proxy::AccessLog;
 use humboldt_proxy::core::Core;
+use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::simulated::Disk;
@@ -262,6 +264,14 @@ impl World {
             let limit = cache.mem().limit();
             self.site.wrong(format!("{used} bytes in memory, of {limit}"));
         }
+    }
+
+    /// Adds what the proxy itself has counted.
+    pub(crate) fn count(&self) {
+        let totals = &self.site.totals;
+        let left = self.shared.total(Counter::ClientLeftFetch);
+        totals.add("clients that left their fetch", left);
+        totals.add("clients cut off as others waited", self.shared.times.cuts(Cut::HeldUp));
     }
 
     /// Every request has one line, whatever became of it.

@@ -7,7 +7,8 @@ const SEEDS: u64 = 500;
 
 /// Seeds that once failed. What a seed does changes with the simulation, so each of these defects
 /// also has a test of its own where it was, or a planted mistake.
-const ONCE_FAILED: [u64; 13] = [19, 31, 42, 176, 299, 501, 591, 644, 1311, 1348, 2250, 4586, 5534];
+const ONCE_FAILED: [u64; 17] =
+    [19, 31, 42, 176, 275, 299, 337, 501, 591, 644, 1311, 1348, 2250, 4586, 5534, 200_204, 201_597];
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_humboldt-simulation"));
@@ -40,6 +41,10 @@ fn nothing_is_wrong_under_any_seed() {
         ("shared fetches", 1_000),
         ("reloads", 2_000),
         ("clients that left", 500),
+        ("clients that take parts", 20_000),
+        ("clients that left their fetch", 20),
+        ("clients cut off as others waited", 5),
+        ("early answers", 300),
         ("losses of power", 50),
         ("ends of the process", 50),
         ("operations of disks", 100_000),

@@ -44,6 +44,8 @@ counters! {
     ClientMemoryHits = "client_http_memory_hits_total";
     /// Requests that joined a fetch in flight.
     ClientCollapsed = "client_http_collapsed_total";
+    /// Requests that went on without the fetch that they shared, as their clients held up others.
+    ClientLeftFetch = "client_http_left_fetch_total";
     /// Requests answered with an error made by the proxy.
     ClientErrors = "client_http_errors_total";
     /// Requests refused by the access rules.

@@ -313,14 +313,25 @@ impl Cache {
         marker: &VaryMarker,
         times: Times,
     ) -> Result<(), SchemeError> {
+        let written = self.put_vary(epoch, marker, times).await;
         let primary = epoch.primary();
-        let Some(dir) = self.select_dir(Some(0)) else {
-            // The stored records of the URL belong to an older answer.
-            if self.in_flight.is_current(epoch) && self.is_newest(epoch, &primary) {
-                self.remove_from_disk(&primary).await;
-            }
-            return Err(SchemeError::Busy("no directory takes it"));
-        };
+        if written.is_err() && self.in_flight.is_current(epoch) && self.is_newest(epoch, &primary) {
+            // What is stored belongs to an older answer: its marker would lead to variants that
+            // newer ones, which are not found, did not replace.
+            self.remove_from_disk(&primary).await;
+        }
+        written
+    }
+
+    async fn put_vary(
+        &self,
+        epoch: Epoch,
+        marker: &VaryMarker,
+        times: Times,
+    ) -> Result<(), SchemeError> {
+        let primary = epoch.primary();
+        let dir = self.select_dir(Some(0));
+        let dir = dir.ok_or(SchemeError::Busy("no directory takes it"))?;
         let record = Record {
             key: primary,
             kind: RecordKind::Vary,

@@ -179,7 +179,8 @@ impl Part {
 pub enum NotListed {
     /// The whole of the same answer is there, or a newer answer.
     Needless,
-    /// Memory is short, or the URL has been purged since: older answers are still to be removed.
+    /// Memory is short, or the URL has been purged since: older answers have left memory, and are
+    /// still to be removed from directories.
     NoRoom,
 }
 
@@ -213,12 +214,19 @@ impl Cache {
             .filter(|known| known.complete_bytes == complete_bytes)
             .unwrap_or_else(|| PartList::new(complete_bytes));
         parts.add(part);
-        let body = Body::in_pages(self.tier(), &parts.to_bytes()).ok_or(NotListed::NoRoom)?;
-        let object = Arc::new(Object::new(list, url.into(), Arc::new(head), times, body));
-        match self.insert_current(epoch, list, Entry::Object(object.clone())) {
-            true => Ok(object),
-            false if self.is_newest(epoch, &list) => Err(NotListed::NoRoom),
-            false => Err(NotListed::Needless),
+        let insert = |body| {
+            let object = Arc::new(Object::new(list, url.into(), Arc::new(head), times, body));
+            let entry = Entry::Object(object.clone());
+            self.insert_current(epoch, list, entry).then_some(object)
+        };
+        match Body::in_pages(self.tier(), &parts.to_bytes()).and_then(insert) {
+            Some(object) => Ok(object),
+            None if self.is_newest(epoch, &list) => {
+                // Somebody has this part. What is there is older.
+                self.remove_older(epoch, &list);
+                Err(NotListed::NoRoom)
+            }
+            None => Err(NotListed::Needless),
         }
     }
 }

@@ -55,9 +55,34 @@ struct State {
     limit_bytes: Option<u64>,
     received_bytes: u64,
     tunnel: Option<Pipe>,
+    /// What the client takes of a write, if not all that its window has room for.
+    parts: Option<Parts>,
 }
 
+/// How many bytes of so many one write takes. 0: the client takes none for now.
+type Parts = Box<dyn FnMut(usize) -> usize>;
+
 type Shared = Watched<State>;
+
+impl State {
+    /// Takes as much of a body as its window has room for, and at most so many bytes.
+    fn take(&mut self, body: &[IoSlice<'_>], mut most_bytes: usize) -> u64 {
+        let mut taken = 0;
+        for part in body {
+            let take = part.len().min(self.window_bytes).min(most_bytes);
+            self.window_bytes -= take;
+            most_bytes -= take;
+            taken += take as u64;
+            self.answer.body.extend_from_slice(part.get(..take).unwrap_or_default());
+        }
+        taken
+    }
+
+    fn end(&mut self, trailers: Option<Fields>) {
+        self.answer.trailers = trailers;
+        self.answer.end = Some(End::Whole);
+    }
+}
 
 /// The client of an exchange.
 pub struct Client(Rc<Shared>);
@@ -69,6 +94,34 @@ pub struct ClientSide {
     length: BodyLength,
     left_bytes: u64,
     sent_bytes: u64,
+    kept: Kept,
+    /// The client took none of a write although its window has room.
+    is_full: bool,
+}
+
+/// What waits to go out before anything else, if the client [takes parts](Client::take_parts).
+#[derive(Default)]
+struct Kept {
+    /// Bytes of heads. They take no room in the window.
+    head_bytes: usize,
+    body: Vec<u8>,
+    /// The end of the body, with its trailers.
+    end: Option<Option<Fields>>,
+    /// Some of the head is out.
+    has_begun: bool,
+}
+
+impl Kept {
+    /// Of heads, in bytes: any number will do, as they are not written out.
+    const HEAD: usize = 300;
+    /// Of the end of a body.
+    const END: usize = 5;
+    /// A body up to this size is kept behind what is kept already, as HTTP/1 does it.
+    const COPY_BYTES_MAX: usize = 4096;
+
+    fn bytes(&self) -> usize {
+        self.head_bytes + self.body.len() + if self.end.is_some() { Self::END } else { 0 }
+    }
 }
 
 /// An exchange for one request, and its client, which takes `window_bytes` of the answer before it
@@ -85,6 +138,8 @@ pub fn client(is_head: bool, length: BodyLength, window_bytes: usize) -> (Client
         length: BodyLength::None,
         left_bytes: 0,
         sent_bytes: 0,
+        kept: Kept::default(),
+        is_full: false,
     };
     (ClientExchange::Memory(side), Client(shared))
 }
@@ -105,6 +160,14 @@ impl Client {
     /// Makes room for more bytes of the answer.
     pub fn read(&self, bytes: usize) {
         self.0.change(|state| state.window_bytes = state.window_bytes.saturating_add(bytes));
+    }
+
+    /// From now on each write takes as many bytes as `parts` says, of as many as there are: a part
+    /// of a slice, of the head alone, or none. Heads, ends and bytes that were kept are then bytes
+    /// on their way as those of the body.
+    // tidy: public, because the simulation uses it
+    pub fn take_parts(&self, parts: impl FnMut(usize) -> usize + 'static) {
+        self.0.change(|state| state.parts = Some(Box::new(parts)));
     }
 
     /// Goes away.
@@ -207,6 +270,18 @@ impl ClientSide {
 
     pub(crate) fn send_interim(&mut self, head: &impl ReplyHead) {
         self.shared.change(|state| state.answer.interims.push(collect(head)));
+        self.keep_head();
+    }
+
+    /// Whether the client takes parts of what is written.
+    fn has_parts(&self) -> bool {
+        self.shared.state.borrow().parts.is_some()
+    }
+
+    fn keep_head(&mut self) {
+        if self.has_parts() {
+            self.kept.head_bytes += Kept::HEAD;
+        }
     }
 
     pub(crate) fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
@@ -224,6 +299,8 @@ impl ClientSide {
                 BodyLength::None | BodyLength::Unknown => None,
             };
         });
+        self.kept.has_begun = false;
+        self.keep_head();
     }
 
     pub(crate) fn send_tunnel_head(&mut self, head: &impl ReplyHead, _upgrade: Option<&[u8]>) {
@@ -236,31 +313,80 @@ impl ClientSide {
     ) -> Result<Option<u64>, ClientLost> {
         let mut parts = [IoSlice::new(&[]); 64];
         let count = body.slices(u64::MAX, &mut parts);
-        let (mut offered, mut taken) = (0_u64, 0_u64);
-        let left = self.left_bytes;
-        self.shared.change(|state| {
-            if state.has_left {
-                return Err(ClientLost::Gone);
+        let parts = parts.get(..count).unwrap_or_default();
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
+        if self.shared.state.borrow().has_left {
+            return Err(ClientLost::Gone);
+        }
+        debug_assert!(offered as u64 <= self.left_bytes, "more than was announced");
+        if offered == 0 {
+            return Ok(Some(0));
+        }
+        if offered <= Kept::COPY_BYTES_MAX && self.kept.bytes() > 0 {
+            parts.iter().for_each(|part| self.kept.body.extend_from_slice(part));
+            self.note_taken(offered as u64);
+            return Ok(Some(offered as u64));
+        }
+        loop {
+            let Some(most_bytes) = self.write(offered) else { return Ok(None) };
+            let taken = self.shared.change(|state| state.take(parts, most_bytes));
+            self.note_taken(taken);
+            // After a write of kept bytes alone there is another one, as nobody may think that
+            // there was none of the body.
+            if taken > 0 {
+                return Ok(Some(taken));
             }
-            for part in parts.iter().take(count) {
-                offered += part.len() as u64;
-                let take = part.len().min(state.window_bytes);
-                state.window_bytes -= take;
-                taken += take as u64;
-                state.answer.body.extend_from_slice(part.get(..take).unwrap_or_default());
+            if !self.has_parts() || self.shared.state.borrow().window_bytes == 0 {
+                return Ok(None);
             }
-            Ok(())
-        })?;
-        debug_assert!(offered <= left, "more than was announced");
-        self.left_bytes = left.saturating_sub(taken);
-        self.sent_bytes += taken;
-        Ok((offered == 0 || taken > 0).then_some(taken))
+        }
+    }
+
+    fn note_taken(&mut self, bytes: u64) {
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        self.sent_bytes += bytes;
+    }
+
+    /// Writes what is kept, with `offered` bytes of the body behind it. Returns how many bytes of
+    /// these it may take; `None` if it takes nothing now.
+    fn write(&mut self, offered: usize) -> Option<usize> {
+        let kept = &mut self.kept;
+        let mut state = self.shared.state.borrow_mut();
+        let Some(parts) = &mut state.parts else { return Some(offered) };
+        let all_bytes = kept.bytes() + offered;
+        let mut left = parts(all_bytes).min(all_bytes);
+        self.is_full = left == 0 && all_bytes > 0;
+        if self.is_full {
+            return None;
+        }
+        let head_bytes = left.min(kept.head_bytes);
+        kept.has_begun |= head_bytes > 0;
+        kept.head_bytes -= head_bytes;
+        left -= head_bytes;
+        let body_bytes = left.min(kept.body.len());
+        state.answer.body.extend(kept.body.drain(..body_bytes));
+        left -= body_bytes;
+        if left >= Kept::END
+            && let Some(trailers) = kept.end.take()
+        {
+            state.end(trailers);
+        }
+        drop(state);
+        self.shared.bell.ring();
+        Some(left)
     }
 
     pub(crate) fn try_flush(&mut self) -> Result<bool, ClientLost> {
-        match self.shared.state.borrow().has_left {
-            true => Err(ClientLost::Gone),
-            false => Ok(true),
+        loop {
+            if self.shared.state.borrow().has_left {
+                return Err(ClientLost::Gone);
+            }
+            if self.is_flushed() {
+                return Ok(true);
+            }
+            if self.write(0).is_none() {
+                return Ok(false);
+            }
         }
     }
 
@@ -271,8 +397,11 @@ impl ClientSide {
         if body.len() as u64 > self.left_bytes {
             return Err(EncodeError::TooLong);
         }
-        self.left_bytes -= body.len() as u64;
-        self.sent_bytes += body.len() as u64;
+        self.note_taken(body.len() as u64);
+        if self.has_parts() {
+            self.kept.body.extend_from_slice(body);
+            return Ok(());
+        }
         self.shared.change(|state| state.answer.body.extend_from_slice(body));
         Ok(())
     }
@@ -282,7 +411,12 @@ impl ClientSide {
         if state.has_left {
             return Poll::Ready(Err(ClientLost::Gone));
         }
-        if state.window_bytes > 0 {
+        if std::mem::take(&mut self.is_full) {
+            // It has room again a turn later.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if state.window_bytes > 0 || self.kept.bytes() > 0 {
             return Poll::Ready(Ok(()));
         }
         self.shared.bell.listen(cx);
@@ -290,17 +424,18 @@ impl ClientSide {
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
-        true
+        self.kept.bytes() == 0
     }
 
     pub(crate) fn finish(&mut self, trailers: Option<&Fields>) -> Result<(), EncodeError> {
         if matches!(self.length, BodyLength::Known(_)) && self.left_bytes > 0 {
             return Err(EncodeError::TooShort);
         }
-        self.shared.change(|state| {
-            state.answer.trailers = trailers.cloned();
-            state.answer.end = Some(End::Whole);
-        });
+        if self.has_parts() {
+            self.kept.end = Some(trailers.cloned());
+            return Ok(());
+        }
+        self.shared.change(|state| state.end(trailers.cloned()));
         Ok(())
     }
 
@@ -310,16 +445,23 @@ impl ClientSide {
     }
 
     pub(crate) fn take_back(&mut self) -> bool {
-        self.shared.change(|state| {
-            let is_unsent = state.answer.body.is_empty() && state.answer.end.is_none();
+        let has_begun = self.kept.has_begun;
+        let is_unsent = self.shared.change(|state| {
+            let is_empty = state.answer.body.is_empty() && state.answer.end.is_none();
+            let is_unsent = is_empty && !has_begun;
             if is_unsent {
                 state.answer.head = None;
             }
             is_unsent
-        })
+        });
+        if is_unsent {
+            self.kept = Kept::default();
+        }
+        is_unsent
     }
 
     pub(crate) fn reset(&mut self, _reason: ResetReason) {
+        self.kept = Kept::default();
         self.shared.change(|state| _ = state.answer.end.get_or_insert(End::Cut));
     }
 
@@ -327,8 +469,9 @@ impl ClientSide {
         self.sent_bytes
     }
 
+    /// What it took it has.
     pub(crate) fn unacknowledged_bytes(&self) -> Option<usize> {
-        None
+        Some(0)
     }
 
     pub(crate) fn is_over_lifetime(&self) -> bool {

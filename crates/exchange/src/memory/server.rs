@@ -46,11 +46,24 @@ struct State {
     asked: Option<Asked>,
     upload: Vec<u8>,
     upload_ended: bool,
+    /// What it still takes of the upload; all if it is not said.
+    takes: Takes,
     said: VecDeque<Said>,
     trailers: Option<Fields>,
     has_said_something: bool,
     is_given_up: bool,
     tunnel: Option<Pipe>,
+}
+
+/// What a server takes of an upload.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+enum Takes {
+    #[default]
+    All,
+    /// No more, without a word.
+    NoMore,
+    /// No more: its connection is closed for them.
+    Nothing,
 }
 
 type Shared = Watched<State>;
@@ -102,6 +115,28 @@ impl Server {
             state.upload_ended.then(|| state.upload.clone())
         };
         self.0.bell.until(look).await
+    }
+
+    /// Waits until this much of the body of the request has come, or all of it. Returns what has.
+    // tidy: public, because the simulation uses it
+    pub async fn upload_part(&self, bytes: usize) -> Vec<u8> {
+        let look = || {
+            let state = self.0.state.borrow();
+            (state.upload_ended || state.upload.len() >= bytes).then(|| state.upload.clone())
+        };
+        self.0.bell.until(look).await
+    }
+
+    /// Takes no more of the body of the request.
+    // tidy: public, because the simulation uses it
+    pub fn stop_taking(&self) {
+        self.0.change(|state| state.takes = Takes::NoMore);
+    }
+
+    /// Closes the connection for more of the body of the request.
+    // tidy: public, because the simulation uses it
+    pub fn refuse_more(&self) {
+        self.0.change(|state| state.takes = Takes::Nothing);
     }
 
     /// Sends a head. A Content-Length in it is the length of the body.
@@ -321,9 +356,17 @@ impl UploadSide {
         Ok(())
     }
 
-    pub(crate) fn poll_send(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let is_given_up = self.shared.state.borrow().is_given_up;
-        Poll::Ready(if is_given_up { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = self.shared.state.borrow();
+        match state.takes {
+            _ if state.is_given_up => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Takes::All => Poll::Ready(Ok(())),
+            Takes::NoMore => {
+                self.shared.bell.listen(cx);
+                Poll::Pending
+            }
+            Takes::Nothing => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
     }
 
     pub(crate) fn is_finished(&self) -> bool {

@@ -33,7 +33,8 @@ pub(crate) async fn follow(
     report: Option<&Report>,
     tag: Tag,
 ) -> Served {
-    let came_before = reader.flow().published().is_some();
+    // What is being read from a directory came before, whenever its head is there.
+    let came_before = reader.flow().published().is_some() || reader.flow().is_reading();
     let head = match await_head(transaction, &mut reader).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use humboldt_base::counters::Counter;
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_base::xxh3::Xxh3;
 use humboldt_exchange::ClientExchange;
@@ -195,6 +196,7 @@ impl Leave {
         }
         let Some(rest) = ready!(self.poll_search(cx)) else { return Poll::Pending };
         *reader = rest;
+        self.core.count(Counter::ClientLeftFetch, 1);
         Poll::Ready(Ok(()))
     }
 

@@ -7,7 +7,7 @@ use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{CacheControl, Times, languages};
 use humboldt_http::{FieldName, HopByHop, Method, ResponseHead};
 use humboldt_store::{
-    Entry, Fate, FlowInfo, FlowWriter, Key, Part, ReaderKind, StoredHead, VaryMarker,
+    Entry, Fate, FlowInfo, FlowWriter, Key, PARTIAL, Part, ReaderKind, StoredHead, VaryMarker,
 };
 
 use crate::core::Core;
@@ -132,11 +132,13 @@ fn variant(
 /// enough.
 async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
     let request = &*job.request;
-    // An answer to the client's own conditions says nothing about the whole. A server error says
-    // nothing about the stored answer, which the server may confirm later.
+    // What a client's own conditions brought says nothing about the whole, unless it is the whole
+    // or a part. A server error says nothing about the stored answer, which the server may confirm
+    // later.
     let status = answer.head.status;
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
-    let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;
+    let says_nothing =
+        job.as_asked && !matches!(status, 200 | PARTIAL) || was_stored && status >= 500;
     let may_be_stored =
         job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
     if !may_be_stored || says_nothing || is_outdated {
@@ -144,9 +146,9 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     }
     let cache = &core.shared.cache;
     let epoch = writer.epoch();
-    if was_stored || !job.as_asked && status < 500 && cache.may_have_older(epoch) {
+    if was_stored || status < 500 && cache.may_have_older(epoch) {
         forget_all(core, request.key).await;
-    } else if !cache.mem().contains(&request.key) {
+    } else if status != PARTIAL && !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
         cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
     }

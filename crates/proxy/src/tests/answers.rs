@@ -230,3 +230,25 @@ fn an_answer_that_became_stale_while_it_arrived_is_not_joined() {
         assert_eq!(short(&first.whole().await), (200, &b"old!"[..]));
     });
 }
+
+#[test]
+fn a_part_that_is_not_stored_makes_older_answers_void() {
+    play("", async |world| {
+        let text = format!("GET {SITE}/a HTTP/1.1\r\nRange: bytes=0-1\r\n");
+        let part = world.ask(&text, OPEN_BYTES);
+        let late = world.server().await;
+        late.asked().await;
+        let whole = world.get("/a");
+        say(&world.server().await, b"older");
+        assert_eq!(short(&whole.whole().await), (200, &b"older"[..]));
+        let fields = "Content-Range: bytes 0-1/5\r\nContent-Length: 2\r\n";
+        late.send_head(head(206, &format!("Cache-Control: no-store\r\n{fields}")));
+        late.send_body(b"ne");
+        late.end(None);
+        assert_eq!(short(&part.whole().await), (206, &b"ne"[..]));
+        // Whoever comes after that gets nothing older.
+        let next = world.get("/a");
+        say(&world.server().await, b"newer");
+        assert_eq!(short(&next.whole().await), (200, &b"newer"[..]));
+    });
+}

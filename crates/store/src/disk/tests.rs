@@ -351,6 +351,20 @@ fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
 }
 
 #[test]
+fn a_marker_that_cannot_be_written_leaves_no_older_one() {
+    let f = fixture();
+    let epoch = f.cache.in_flight().epoch(key(1));
+    let marker = f.cache.vary_marker(epoch, URL, b"accept");
+    block_on(f.cache.write_vary(epoch, &marker, some_times())).expect("stored");
+    f.schemes.iter().for_each(|scheme| scheme.faults.create.store(true, SeqCst));
+    let newer = f.cache.vary_marker(epoch, URL, b"cookie");
+    assert!(block_on(f.cache.write_vary(epoch, &newer, some_times())).is_err());
+    f.cache.mem().remove(&key(1));
+    // It would lead to variants that are older than those of the newer marker.
+    assert!(matches!(block_on(f.cache.open(key(1), &key(1), URL)), Lookup::Absent));
+}
+
+#[test]
 fn a_confirmed_answer_gets_its_new_times_everywhere() {
     let f = fixture();
     let (_, object) = f.fetch(b"body", MIB);

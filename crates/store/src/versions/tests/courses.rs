@@ -15,6 +15,7 @@ use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::mem::Entry;
 use crate::object::{About, Object};
+use crate::parts::{NotListed, Part};
 use crate::purges::Purge;
 use crate::scheme::{Confirmed, Record, RecordKind};
 use crate::settings::{CacheSettings, DirSelect, InTransit, MemoryMode};
@@ -479,4 +480,24 @@ fn what_is_outdated_is_not_written_on_while_its_body_comes() {
     let outcome = poll_once(written);
     assert!(matches!(outcome, Poll::Ready(Err(SwapOutError::Outdated))), "{outcome:?}");
     assert_eq!(w.on_disk(), Some(2));
+}
+
+#[test]
+fn a_part_that_is_not_listed_because_of_a_purge_still_takes_the_place_of_an_older_whole() {
+    let w = world();
+    let (part, _reader) = w.reload();
+    block_on(w.cache.purge(key(1)));
+    let (whole, _reader) = w.reload();
+    whole.answer(1000, None);
+    assert_eq!(whole.announce(&[(key(1), 0)]), Standing::Newest);
+    assert_eq!(w.finish(whole, 1, None), (true, false));
+    // It was begun before the purge, and asked for after the whole answer had come.
+    part.ask();
+    part.answer(1001, None);
+    assert_eq!(part.announce(&[(key(2), 0), (key(1), 0)]), Standing::Newest);
+    let of_whole = Part { bytes: 0..5, key: key(2) };
+    let merge = |_: Option<&Object>| Some((some_head(), some_times(), false));
+    let listed = w.cache.add_part(part.epoch(), key(1), URL, 10, of_whole, merge);
+    assert!(matches!(listed, Err(NotListed::NoRoom)));
+    assert!(w.cache.lookup(&key(1)).is_none());
 }
