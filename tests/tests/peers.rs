@@ -5,7 +5,7 @@ use humboldt_tests::wait::free_listener;
 use humboldt_tests::{Client, Origin, Proxy, Reply, proxy};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -197,40 +197,59 @@ fn what_squid_says_that_refuses_a_tunnel_goes_to_the_client() {
     assert_eq!(refusal.field("X-Squid-Error"), Some("ERR_ACCESS_DENIED 0"));
 }
 
-/// The credentials that a parent with this option gets from a client that sends some, in a request
-/// and in CONNECT.
-fn credentials(login: &str) -> [Option<String>; 2] {
+/// A proxy behind a parent with this option, which answers each connection's request with 407 and
+/// the challenges Basic and NTLM.
+fn behind_a_parent(login: &str) -> (Proxy, TcpListener) {
     let listener = free_listener();
     let address = listener.local_addr().expect("its address");
-    let proxy = Proxy::forward(&format!(
-        "cache_peer {} parent {} 0 no-query {login}\nnever_direct allow all\n",
-        address.ip(),
-        address.port()
-    ));
-    let head = "Host: site.test\r\nProxy-Authorization: Basic YTpi\r\nConnection: close\r\n\r\n";
-    ["GET http://site.test/ HTTP/1.1", "CONNECT site.test:443 HTTP/1.1"].map(|line| {
-        let mut client = proxy.client();
-        client.send(format!("{line}\r\n{head}"));
-        let (mut parent, _) = listener.accept().expect("the proxy");
-        let lines = BufReader::new(parent.try_clone().expect("a second handle")).lines();
-        let lines: Vec<String> =
-            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-        let _ = parent.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n");
-        let _ = client.response().expect(403);
-        let field = lines.iter().find_map(|line| line.strip_prefix("Proxy-Authorization: "));
-        field.map(str::to_owned)
-    })
+    let (ip, port) = (address.ip(), address.port());
+    let peer = format!("cache_peer {ip} parent {port} 0 no-query {login}\n");
+    (Proxy::forward(&format!("{peer}never_direct allow all\n")), listener)
+}
+
+/// The credentials that a parent with this option gets in the request of a client that sends these,
+/// and the challenges that the client gets.
+fn passed(login: &str, line: &str, credentials: &str) -> (Option<String>, Vec<String>) {
+    let (proxy, listener) = behind_a_parent(login);
+    let mut client = proxy.client();
+    let fields = format!("Host: site.test\r\nProxy-Authorization: {credentials}\r\n");
+    client.send(format!("{line}\r\n{fields}Connection: close\r\n\r\n"));
+    let (mut parent, _) = listener.accept().expect("the proxy");
+    let lines = BufReader::new(parent.try_clone().expect("a second handle")).lines();
+    let lines: Vec<String> =
+        lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+    let challenges = "Proxy-Authenticate: Basic realm=\"a\"\r\nProxy-Authenticate: NTLM\r\n";
+    let _ = parent
+        .write_all(format!("HTTP/1.1 407 Who\r\n{challenges}Content-Length: 0\r\n\r\n").as_bytes());
+    let answer = client.response().expect(407);
+    let field = lines.iter().find_map(|line| line.strip_prefix("Proxy-Authorization: "));
+    let challenges = answer.head.fields.iter().filter(|(name, _)| name == "Proxy-Authenticate");
+    (field.map(str::to_owned), challenges.map(|(_, value)| value.clone()).collect())
 }
 
 #[test]
 fn a_parent_gets_the_credentials_that_login_says() {
-    let (of_client, own) = (Some("Basic YTpi".to_owned()), Some("Basic eDp5".to_owned()));
-    for (login, expected) in [
-        ("", None),
-        ("login=PASS", of_client.clone()),
-        ("login=PASSTHRU", of_client),
-        ("login=x:y", own),
+    let (basic, own) = ("Basic YTpi", "Basic eDp5");
+    let challenge = vec!["Basic realm=\"a\"".to_owned()];
+    for (login, credentials, expected) in [
+        ("", basic, None),
+        ("login=PASS", basic, Some(basic)),
+        ("login=PASSTHRU", basic, Some(basic)),
+        ("login=x:y", basic, Some(own)),
+        // It would authenticate a connection that other clients use later.
+        ("login=PASS", "NTLM TlRMTVNTUAAD", None),
+        ("login=PASS", "negotiate YII=", None),
     ] {
-        assert_eq!(credentials(login), [expected.clone(), expected], "{login}");
+        let expected = expected.map(str::to_owned);
+        let (got, challenges) = passed(login, "GET http://site.test/ HTTP/1.1", credentials);
+        assert_eq!(got, expected, "{login} {credentials}");
+        let can_log_in = login.starts_with("login=PASS");
+        assert_eq!(challenges, if can_log_in { challenge.clone() } else { Vec::new() }, "{login}");
+        let (got, challenges) = passed(login, "CONNECT site.test:443 HTTP/1.1", credentials);
+        assert_eq!((got, challenges), (expected, challenge.clone()), "{login} {credentials}");
+    }
+    let denied = "login=PASS\nrequest_header_access Proxy-Authorization deny all";
+    for line in ["GET http://site.test/ HTTP/1.1", "CONNECT site.test:443 HTTP/1.1"] {
+        assert_eq!(passed(denied, line, basic).0, None, "{line}");
     }
 }

@@ -22,6 +22,14 @@ impl Shares {
         Self::of(&allowed(), subject, lab)
     }
 
+    /// The processors that matter to a run.
+    pub(crate) fn all(&self) -> Vec<usize> {
+        let mut all = [self.subject.as_slice(), self.lab.as_slice()].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     fn of(
         allowed: &[usize],
         subject: Option<&[usize]>,

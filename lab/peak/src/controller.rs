@@ -29,7 +29,7 @@ pub struct View {
 
 /// So many samples at the beginning say nothing: connections, caches of the system and the
 /// subject's own tables are made then.
-const WARM_UP_SAMPLES: u32 = 2;
+pub(crate) const WARM_UP_SAMPLES: u32 = 2;
 
 /// Why a sample says nothing about the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

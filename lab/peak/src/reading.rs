@@ -170,9 +170,12 @@ impl Reader {
 
     /// The unfinished work after a sample that is not judged.
     pub(crate) fn pass_over(&mut self, tally: &Tally) -> Reading {
+        let classes = Classes::of(tally);
+        if classes.answers() >= WORLD_ANSWERS_MIN {
+            self.world_us = Some(classes.world_us());
+        }
         let flow = self.flow(tally);
         self.in_flight_before = flow.in_flight;
-        self.extended = None;
         Reading {
             finding: Finding::TooFew,
             reason: String::new(),

@@ -59,6 +59,9 @@ const DRAIN_SAMPLES_MAX: u32 = 50;
 /// may have become quieter.
 const CEILING_SAMPLES: u32 = 20;
 
+/// The longest such wait.
+const CEILING_SAMPLES_MAX: u32 = 320;
+
 /// The state below such a load.
 const UNDER_CEILING: &str = "below the laboratory's limit";
 
@@ -117,6 +120,8 @@ struct Ceiling {
     load_per_s: f64,
     /// After so many good samples it is tried again.
     samples_left: u32,
+    /// How many it were at the beginning.
+    samples_waited: u32,
 }
 
 impl Search {
@@ -177,7 +182,9 @@ impl Search {
             (Mode::Step, Finding::Sustained { clearly }) => self.hold_or_raise(clearly, bounds),
             (Mode::Step, Finding::Overloaded) => self.doubt_or_lower(reading),
         };
-        let state = if self.keep_below_ceiling(load_per_s) { UNDER_CEILING } else { state };
+        let is_good = matches!(reading.finding, Finding::Sustained { .. });
+        let is_kept = is_good && self.keep_below_ceiling(load_per_s);
+        let state = if is_kept { UNDER_CEILING } else { state };
         self.level = bounds.clamp(self.level);
         if reading.finding == Finding::Overloaded && reading.is_burdened {
             return self.begin_draining(reading, bounds, period_us);
@@ -240,18 +247,39 @@ impl Search {
             Mode::Climb { sustained, .. } => *sustained,
             Mode::Step => self.believed,
         };
-        self.ceiling = Some(Ceiling { load_per_s: self.level, samples_left: CEILING_SAMPLES });
+        // Each time that it fails again, it is tried later.
+        let waited = self.ceiling.map_or(0, |ceiling| 2 * ceiling.samples_waited);
+        let samples = waited.clamp(CEILING_SAMPLES, CEILING_SAMPLES_MAX);
+        self.ceiling = Some(Ceiling {
+            load_per_s: self.level,
+            samples_left: samples,
+            samples_waited: samples,
+        });
+        (self.good, self.ups, self.downs, self.is_doubted) = (0, 0, 0, false);
+        if let Some(known) = known.filter(|known| *known < self.level) {
+            self.level = known;
+            return "retreat";
+        }
         // At a load that was held before, the laboratory or its host has become worse.
-        self.level = known.filter(|known| *known < self.level).unwrap_or(self.level / 2.0);
+        self.level /= 2.0;
+        self.believed = None;
+        if let Mode::Climb { sustained, .. } = &mut self.mode {
+            *sustained = None;
+        }
         "retreat"
     }
 
-    /// Keeps a load that was raised from `before` below the ceiling. Returns whether it had to.
+    /// Keeps a load that was raised from `before`, which was sustained, below the ceiling, or at it
+    /// when it is time to try it again. Returns whether it had to.
     fn keep_below_ceiling(&mut self, before: f64) -> bool {
         let Some(ceiling) = &mut self.ceiling else { return false };
+        if before >= ceiling.load_per_s {
+            self.ceiling = None;
+            return false;
+        }
         ceiling.samples_left = ceiling.samples_left.saturating_sub(1);
         if ceiling.samples_left == 0 {
-            self.ceiling = None;
+            self.level = self.level.min(ceiling.load_per_s);
             return false;
         }
         let is_too_high = self.level > before && self.level >= ceiling.load_per_s;

@@ -1,5 +1,6 @@
 //! A run in a few figures, at any moment of it.
 
+use crate::controller::WARM_UP_SAMPLES;
 use humboldt_lab_record::{Held, Run, Sample, Summary, Tally, TimesSummary};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,14 +35,18 @@ const SAME_LEVEL: f64 = 0.001;
 pub fn summarise(run: &mut Run) {
     let quarter = last_quarter(&run.samples);
     run.total = merged(run.samples.iter());
-    run.last_quarter = merged(run.samples[quarter.clone()].iter());
+    // A spoiled sample says nothing, so it is in no figure, unless there are no others.
+    let judged = &run.samples[quarter.clone()];
+    let good = || judged.iter().filter(|sample| !is_spoiled(sample));
+    run.last_quarter = if good().next().is_some() { merged(good()) } else { merged(judged.iter()) };
     run.summary = summary(&run.samples, quarter, &run.total, &run.last_quarter);
 }
 
 /// How many samples of the last quarter say something: those that nothing spoiled.
 #[must_use]
 pub fn samples_that_count(samples: &[Sample]) -> usize {
-    samples[last_quarter(samples)].iter().filter(|sample| !is_spoiled(sample)).count()
+    let says_something = |sample: &&Sample| !is_spoiled(sample) && !sample.verdict.unjudged;
+    samples[last_quarter(samples)].iter().filter(says_something).count()
 }
 
 fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tally) -> Summary {
@@ -57,7 +62,9 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
         from_fill_ratio: judged.first().map_or(0.0, fill_ratio),
         to_fill_ratio: judged.last().map_or(0.0, fill_ratio),
         samples: u32::try_from(judged.len()).unwrap_or(u32::MAX),
-        throughput_per_s: throughput_per_s(judged.iter()).unwrap_or(0.0),
+        throughput_per_s: throughput_per_s(judged.iter().filter(|sample| !is_spoiled(sample)))
+            .or_else(|| throughput_per_s(judged.iter()))
+            .unwrap_or(0.0),
         sustained_per_s,
         limit_reached: Some(is_limit_reached(samples, sustained_per_s.unwrap_or(held_per_s))),
         held,
@@ -104,7 +111,7 @@ fn is_spoiled(sample: &Sample) -> bool {
 
 /// Whether a load near `per_s`, or a higher one, was too much for the subject.
 fn is_limit_reached(samples: &[Sample], per_s: f64) -> bool {
-    samples.iter().any(|sample| {
+    samples.iter().skip(WARM_UP_SAMPLES as usize).any(|sample| {
         let verdict = &sample.verdict;
         let was_too_much = !verdict.sustained && !verdict.unjudged && !is_spoiled(sample);
         was_too_much && sample.load_per_s >= per_s * NEAR_LIMIT

@@ -4,7 +4,7 @@
 
 mod simulator;
 
-use humboldt_lab_peak::{ClassicSettings, Controller, ControllerSettings};
+use humboldt_lab_peak::{ClassicSettings, Controller, ControllerSettings, RobustSettings};
 use simulator::{Course, Finished, Subject, run};
 
 /// How far the robust controller may be from the truth.
@@ -111,6 +111,16 @@ fn the_laboratorys_own_limit_is_not_taken_for_the_subjects() {
         assert!((400.0..=600.0).contains(&highest), "{name}: {highest}");
         assert!(found.lines.iter().all(|line| line.load_per_s < 1_300.0), "{name}");
     }
+}
+
+#[test]
+fn too_few_answers_to_judge_are_no_limit() {
+    let mut settings = RobustSettings { load_max_per_s: 40.0, ..RobustSettings::default() };
+    settings.first_load_per_s = 20.0;
+    let mut controller = ControllerSettings::Robust(settings).build(0.02).unwrap();
+    let found = run(&Subject::new(1_000.0), controller.as_mut(), course(100, 1.2));
+    assert!(found.lines.iter().any(|line| line.reason.starts_with("too few answers")));
+    assert_eq!(found.run.summary.limit_reached, Some(false));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The share of the processors that neither the laboratory nor its subject has.
 
-use crate::processes;
-use std::collections::BTreeSet;
+use crate::processes::{self, Stat};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -28,10 +28,11 @@ pub struct HostLoad {
     before: Option<Look>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Look {
     at: Instant,
-    foreign_ticks: u64,
+    /// Time of each foreign process, which its number and its start name.
+    foreign: BTreeMap<(i32, u64), u64>,
     steal_ticks: u64,
 }
 
@@ -45,32 +46,39 @@ impl HostLoad {
     /// The shares since the last look; nothing at the first one. `ours` are the subject's
     /// processes; `None` if they are not known, and nothing can be said about foreign ones.
     pub fn look(&mut self, ours: Option<&BTreeSet<i32>>) -> Option<Taken> {
+        let all = ours.map(|ours| self.foreign(ours)).unwrap_or_default();
         let now = Look {
             at: Instant::now(),
-            foreign_ticks: ours.map_or(0, |ours| self.foreign_ticks(ours)),
+            foreign: all.iter().map(|stat| (name(stat), stat.own_ticks)).collect(),
             steal_ticks: self.steal_ticks(),
         };
         let before = self.before.replace(now)?;
+        let now = self.before.as_ref()?;
         let ticks = (now.at - before.at).as_secs_f64()
             * rustix::param::clock_ticks_per_second() as f64
             * self.processors.len().max(1) as f64;
-        // A process that ends takes its time with it, so the sum may sink.
-        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / ticks.max(1.0);
-        Some(Taken {
-            foreign: share(now.foreign_ticks, before.foreign_ticks),
-            steal: share(now.steal_ticks, before.steal_ticks),
-        })
+        // What was not there before has used all of its time since then.
+        let used = |stat: &Stat| {
+            stat.own_ticks.saturating_sub(before.foreign.get(&name(stat)).copied().unwrap_or(0))
+        };
+        let here = all.iter().filter(|stat| self.processors.contains(&stat.processor));
+        // Without a look at them before, nothing is known.
+        let foreign: u64 = if before.foreign.is_empty() { 0 } else { here.map(used).sum() };
+        let steal = now.steal_ticks.saturating_sub(before.steal_ticks);
+        let share = |used: u64| used as f64 / ticks.max(1.0);
+        Some(Taken { foreign: share(foreign), steal: share(steal) })
     }
 
-    fn foreign_ticks(&self, ours: &BTreeSet<i32>) -> u64 {
+    /// All processes that belong neither to the laboratory nor to its subject nor to the kernel.
+    fn foreign(&self, ours: &BTreeSet<i32>) -> Vec<Stat> {
         let own = std::process::id().cast_signed();
-        let is_foreign = |stat: &processes::Stat| {
+        let mut all = processes::all(&self.proc);
+        all.retain(|stat| {
             let is_of_kernel = [stat.pid, stat.parent].contains(&KERNEL_THREADS);
             let is_own = [stat.pid, stat.parent].contains(&own) || ours.contains(&stat.pid);
-            !is_of_kernel && !is_own && self.processors.contains(&stat.processor)
-        };
-        let all = processes::all(&self.proc);
-        all.iter().filter(|stat| is_foreign(stat)).map(|s| s.user_ticks + s.system_ticks).sum()
+            !is_of_kernel && !is_own
+        });
+        all
     }
 
     fn steal_ticks(&self) -> u64 {
@@ -84,6 +92,11 @@ impl HostLoad {
         };
         text.lines().filter_map(of_line).sum()
     }
+}
+
+/// A process's number and start, which no other has.
+fn name(stat: &Stat) -> (i32, u64) {
+    (stat.pid, stat.started_ticks)
 }
 
 #[cfg(test)]
@@ -126,7 +139,7 @@ mod tests {
         while foreign_s < 0.1 {
             assert!(Instant::now() < limit, "{foreign_s} s of a process that computes");
             std::thread::sleep(Duration::from_millis(50));
-            let before = load.before.expect("a look").at;
+            let before = load.before.as_ref().expect("a look").at;
             let taken = load.look(Some(&ours)).expect("shares");
             foreign_s += taken.foreign * 1024.0 * before.elapsed().as_secs_f64();
         }

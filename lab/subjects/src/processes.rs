@@ -31,6 +31,8 @@ pub(crate) struct Stat {
     pub(crate) major_faults: u64,
     pub(crate) user_ticks: u64,
     pub(crate) system_ticks: u64,
+    /// Of its own threads alone, in both modes.
+    pub(crate) own_ticks: u64,
     pub(crate) threads: u32,
     /// The processor that it ran on last.
     pub(crate) processor: usize,
@@ -66,6 +68,7 @@ impl Stat {
             major_faults: with_children(9, 10)?,
             user_ticks: with_children(11, 13)?,
             system_ticks: with_children(12, 14)?,
+            own_ticks: (number(11)?.max(0) + number(12)?.max(0)).unsigned_abs(),
             threads: u32::try_from(number(17)?).ok()?,
             processor: number(36).and_then(|number| usize::try_from(number).ok()).unwrap_or(0),
             started_ticks: number(19)?.unsigned_abs(),

@@ -67,7 +67,8 @@ pub(crate) fn run(names: &[String], seeds: u64) -> Outcome {
     let copy = workspace::target_dir(&root)?.join("mistakes");
     copy_sources(&root, &copy)?;
     let chosen = known.iter().filter(|one| names.is_empty() || names.contains(&one.name));
-    let (mut rows, mut missed) = (Vec::new(), Vec::new());
+    let mut table = Table::read(&root)?;
+    let mut missed = Vec::new();
     for mistake in chosen {
         let found = try_one(&root, &copy, mistake, seeds)?;
         match found.after {
@@ -77,12 +78,11 @@ pub(crate) fn run(names: &[String], seeds: u64) -> Outcome {
                 missed.extend((!mistake.is_rare).then(|| mistake.name.clone()));
             }
         }
-        rows.push(row(mistake, &found, seeds));
+        table.put(mistake, row(mistake, &found, seeds));
+        // After each: all of them take long.
+        fs::write(root.join(TABLE), table.page(&known))?;
     }
-    if names.is_empty() {
-        fs::write(root.join(TABLE), page(&rows))?;
-        println!("{TABLE} is written");
-    }
+    println!("{TABLE} is written");
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", ")).into()) }
 }
 
@@ -165,12 +165,41 @@ fn row(mistake: &Mistake, found: &Found, seeds: u64) -> String {
     format!("{} | {} | {} | {complaint}", mistake.what, mistake.origin, after)
 }
 
+/// The rows of the table, each with what its mistake is.
+struct Table(Vec<(String, String)>);
+
+impl Table {
+    /// The present one; a run of some mistakes keeps the rows of the others.
+    fn read(root: &Path) -> Outcome<Self> {
+        let text = fs::read_to_string(root.join(TABLE))?;
+        let rows = text.lines().filter_map(|line| {
+            let (what, _) = line.split_once(" | ")?;
+            Some((what.to_owned(), line.to_owned()))
+        });
+        Ok(Self(rows.collect()))
+    }
+
+    fn put(&mut self, mistake: &Mistake, row: String) {
+        self.0.retain(|(what, _)| *what != mistake.what);
+        self.0.push((mistake.what.clone(), row));
+    }
+
+    /// The page, in the order of the mistakes.
+    fn page(&self, known: &[Mistake]) -> String {
+        let row = |mistake: &Mistake| {
+            self.0.iter().find(|(what, _)| *what == mistake.what).map(|(_, row)| row.clone())
+        };
+        page(&known.iter().filter_map(row).collect::<Vec<_>>())
+    }
+}
+
 fn page(rows: &[String]) -> String {
     format!(
         "# Mistakes that the simulation finds\n\n\
          <!-- Made by `cargo xtask simulate --mistakes`; do not edit. -->\n\n\
          Mistakes that the program had once, put back one at a time: the number of seeds, counted\n\
-         from the first, after which `cargo xtask simulate` finds each.\n\n\
+         from the first, after which `cargo xtask simulate` finds each. A run of some of them\n\
+         (`--mistakes NAMES`) renews their rows.\n\n\
          mistake | it was | seeds | first complaint\n\
          --- | --- | --- | ---\n\
          {}\n",

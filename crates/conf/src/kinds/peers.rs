@@ -32,7 +32,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "carp" "", "The URL decides, by Squid's CARP: each parent has its share of the URLs, as large as its `weight`.";
         "sourcehash" "", "The address of the client decides, in the same way.";
         "weight" "=N", "Share of such parents, at least 1, which is the default.";
-        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those that the client sends go on as they are; without, Proxy-Authorization does not.";
+        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those that the client sends go on as they are, except NTLM, Negotiate and Kerberos; without, Proxy-Authorization does not.";
         "forceddomain" "=HOST", "Host field of requests to it.";
         "proxy-only" "", "Its answers are not stored.";
         "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";

@@ -93,6 +93,16 @@ pub struct H1Client {
     waits: bool,
 }
 
+/// The result of a write.
+enum Sent {
+    /// So many bytes of the body; 0 of an empty one.
+    Body(u64),
+    /// Kept bytes only, and perhaps not all of them.
+    Kept,
+    /// The socket takes nothing now.
+    Nothing,
+}
+
 impl H1Client {
     /// Takes over an accepted connection.
     pub(crate) fn new(io: &Rc<CoreIo>, stream: Stream) -> Self {
@@ -208,12 +218,25 @@ impl H1Client {
         &mut self,
         body: &B,
     ) -> Result<Option<u64>, ClientLost> {
+        loop {
+            match self.send_some(body)? {
+                // All that was taken was kept bytes. That none of the body was must not look as if
+                // there was none: the caller would go on behind it.
+                Sent::Kept => {}
+                Sent::Body(bytes) => return Ok(Some(bytes)),
+                Sent::Nothing => return Ok(None),
+            }
+        }
+    }
+
+    /// Sends kept bytes and some of the body, with one write at most.
+    fn send_some<B: BodySlices + ?Sized>(&mut self, body: &B) -> Result<Sent, ClientLost> {
         let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
         let mut parts = [IoSlice::new(&[]); PARTS_MAX];
         let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
         let offered = parts.iter().skip(1).take(count).map(|part| part.len()).sum();
         if offered == 0 {
-            return Ok(Some(0));
+            return Ok(Sent::Body(0));
         }
         self.frame(offered).map_err(|_| ClientLost::Gone)?;
         let kept_bytes = self.out.len() - self.out_sent;
@@ -222,7 +245,7 @@ impl H1Client {
             parts.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
             let suffix = self.account(offered);
             self.out.extend_from_slice(suffix);
-            return Ok(Some(offered as u64));
+            return Ok(Sent::Body(offered as u64));
         }
         // What is kept, the body, and the end of the piece if this is all of it.
         let kept = self.out.get(self.out_sent..).unwrap_or_default();
@@ -240,12 +263,10 @@ impl H1Client {
         match self.socket.stream.try_write_vectored(parts) {
             Ok(0) => Err(self.lost_by(io::ErrorKind::WriteZero)),
             Ok(written) => match self.advance(written, offered) {
-                // All of it was kept bytes. That none of the body was taken must not look as if
-                // there was none: the caller would go on behind it.
-                0 => self.try_send(body),
-                taken => Ok(Some(taken)),
+                0 => Ok(Sent::Kept),
+                taken => Ok(Sent::Body(taken)),
             },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Nothing),
             Err(error) => Err(self.lost_by(error.kind())),
         }
     }

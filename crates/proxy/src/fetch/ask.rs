@@ -70,10 +70,14 @@ impl AskHead for Ask<'_> {
         if let Some(stored) = manner.validate {
             write_conditions(out, stored);
         }
-        if let Some(Login::Own(login)) = manner.login {
-            let name: &[u8] =
-                if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
-            out.field(name, login.as_bytes());
+        match manner.login {
+            Some(Login::Own(login)) => {
+                let name: &[u8] =
+                    if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
+                out.field(name, login.as_bytes());
+            }
+            Some(Login::OfClient) if manner.to_proxy => write_clients_credentials(out, request),
+            _ => {}
         }
         header::add_to_request(out, request);
     }
@@ -96,12 +100,29 @@ impl AskHead for AskTunnel<'_> {
     fn write<S: FieldSink>(&self, out: &mut S) {
         match self.login {
             Some(Login::Own(login)) => out.field(b"Proxy-Authorization", login.as_bytes()),
-            Some(Login::OfClient) => {
-                let values = self.request.head.fields.get_all(FieldName::ProxyAuthorization);
-                values.for_each(|value| out.field(b"Proxy-Authorization", value));
-            }
+            Some(Login::OfClient) => write_clients_credentials(out, self.request),
             None => {}
         }
+    }
+}
+
+/// Schemes that authenticate a connection, not a request (RFC 9110 11.7.3 forbids it): on a
+/// connection that clients share, the next one would act as the one before.
+const OF_CONNECTIONS: [&[u8]; 3] = [b"NTLM", b"Negotiate", b"Kerberos"];
+
+/// Whether credentials or a challenge may pass between a client and a parent.
+pub(crate) fn may_pass(value: &[u8]) -> bool {
+    let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
+}
+
+/// The client's credentials for a proxy, which this one lets the next one check.
+fn write_clients_credentials(out: &mut impl FieldSink, request: &Request) {
+    if is_kept(out, request, b"Proxy-Authorization") {
+        let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
+        values.filter(|value| may_pass(value)).for_each(|value| {
+            out.field(b"Proxy-Authorization", value);
+        });
     }
 }
 
@@ -112,10 +133,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            // Credentials for a proxy are for this one, unless it lets the next one check them.
-            FieldName::ProxyAuthorization => {
-                !manner.to_proxy || !matches!(manner.login, Some(Login::OfClient))
-            }
+            FieldName::ProxyAuthorization => true,
             FieldName::Authorization => {
                 !manner.to_proxy && matches!(manner.login, Some(Login::Own(_)))
             }
@@ -130,8 +148,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
             FieldName::Upgrade | FieldName::Http2Settings => true,
             _ => false,
         };
-        let is_hop = id != FieldName::ProxyAuthorization && hops.is_hop(id, name);
-        if made_anew || is_hop {
+        if made_anew || hops.is_hop(id, name) {
             continue;
         }
         match header::of_request(request, name) {

@@ -96,7 +96,7 @@ async fn ask(
             }
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {
-                job.report.answered(&head);
+                job.report.answered(&head, to.passes_logins());
                 return Answer::new(server, to, head, &job.request, request_time);
             }
         }

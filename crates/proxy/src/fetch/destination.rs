@@ -35,6 +35,12 @@ impl Destination {
         ServerRef { host, port, local: self.local }
     }
 
+    /// Whether the client's credentials for a proxy go there.
+    pub(crate) fn passes_logins(&self) -> bool {
+        let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
+        is_proxy && matches!(self.login(), Some(Login::OfClient))
+    }
+
     /// `login=` of the parent.
     pub(crate) fn login(&self) -> Option<&Login> {
         self.peer.as_ref()?.login.as_ref()

@@ -13,7 +13,7 @@ use humboldt_store::{AbortReason, About, Object, Since};
 
 use crate::config::cache_status::Forward;
 use crate::errors::ErrorPage;
-use crate::fetch::ask::Manner;
+use crate::fetch::ask::{Manner, may_pass};
 use crate::fetch::destination::Destination;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
@@ -147,13 +147,14 @@ impl Report {
         self.route.borrow().clone()
     }
 
-    /// Notes the head of the server's final answer. The challenge of a parent is for the client,
-    /// which can answer it, although its field is about one connection only (RFC 9110 11.7.1).
-    pub(crate) fn answered(&self, head: &ResponseHead) {
+    /// Notes the head of the server's final answer. The challenge of a parent is for the client if
+    /// that `can_log_in` there, although its field is about one connection only (RFC 9110 11.7.1).
+    pub(crate) fn answered(&self, head: &ResponseHead, can_log_in: bool) {
         self.route.borrow_mut().status = Some(head.status);
-        if head.status == 407 {
+        if head.status == 407 && can_log_in {
             let mut challenge = Fields::new();
-            for value in head.fields.get_all(FieldName::ProxyAuthenticate) {
+            let values = head.fields.get_all(FieldName::ProxyAuthenticate);
+            for value in values.filter(|value| may_pass(value)) {
                 challenge.push(FieldName::ProxyAuthenticate, value);
             }
             self.own_fields.replace(challenge);

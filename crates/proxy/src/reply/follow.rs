@@ -33,8 +33,7 @@ pub(crate) async fn follow(
     report: Option<&Report>,
     tag: Tag,
 ) -> Served {
-    // What is being read from a directory came before, whenever its head is there.
-    let came_before = reader.flow().published().is_some() || reader.flow().is_reading();
+    let came_before = reader.flow().published().is_some();
     let head = match await_head(transaction, &mut reader).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => {
@@ -50,6 +49,8 @@ pub(crate) async fn follow(
             return Served::Done(local::failed(transaction, report.failure(reason), outcome).await);
         }
     };
+    // What is being read from a directory came before, whenever its head is there.
+    let came_before = came_before || reader.flow().is_reading();
     if report.is_none()
         && (!is_ours(transaction.request, &head)
             || (came_before || has_terms(transaction.request, &head))

@@ -45,7 +45,8 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
             serve(transaction, &Established, None, server.into_tunnel(), outcome(200)).await
         }
         Some(Ok(Opened::Refused(answer))) => {
-            report.answered(&answer.head);
+            // As in Squid, the refusal of a tunnel goes to the client as it is.
+            report.answered(&answer.head, true);
             upload::relay(transaction, job, answer).await
         }
         Some(Err(failure)) => local::failed(transaction, failure, outcome(0)).await,
@@ -195,7 +196,7 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
         }
     };
     asked.await.map_err(|error| Failure::from(&error))?;
-    job.report.answered(&head);
+    job.report.answered(&head, to.passes_logins());
     if head.status != 101 {
         let answer = Answer::new(server, to, head, request, sent_at);
         return answer.map(Switched::No).map_err(|error| Failure::from(&error));

@@ -83,7 +83,7 @@ async fn send(transaction: &mut Transaction<'_>, job: &Job) -> Result<Box<Answer
     let mut pump = Box::new(BodyPump::new(upload));
     let request_time = core.now().secs();
     let head = until_head(transaction, &mut pump, &mut server).await?;
-    job.report.answered(&head);
+    job.report.answered(&head, to.passes_logins());
     transaction.pump = Some(pump);
     let answer = Answer::new(server, to, head, request, request_time);
     answer.map_err(|error| Failure::from(&error).into())

@@ -134,11 +134,13 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     let request = &*job.request;
     // What a client's own conditions brought says nothing about the whole, unless it is the whole
     // or a part. A server error says nothing about the stored answer, which the server may confirm
-    // later.
+    // later; nor does a proxy that asks for credentials.
     let status = answer.head.status;
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
-    let says_nothing =
-        job.as_asked && !matches!(status, 200 | PARTIAL) || was_stored && status >= 500;
+    let is_own_part = job.as_asked && status == PARTIAL;
+    let says_nothing = job.as_asked && status != 200 && !is_own_part
+        || was_stored && status >= 500
+        || status == 407;
     let may_be_stored =
         job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
     if !may_be_stored || says_nothing || is_outdated {
@@ -148,7 +150,7 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     let epoch = writer.epoch();
     if was_stored || status < 500 && cache.may_have_older(epoch) {
         forget_all(core, request.key).await;
-    } else if status != PARTIAL && !cache.mem().contains(&request.key) {
+    } else if !is_own_part && !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
         cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
     }

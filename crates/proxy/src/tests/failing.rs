@@ -166,3 +166,27 @@ fn a_server_confirms_what_is_stored() {
         assert_eq!(world.lines()[1..], [line, "TCP_MEM_HIT/200 GET HIER_NONE/-"]);
     });
 }
+
+#[test]
+fn a_proxy_that_asks_for_credentials_says_nothing_about_what_is_stored() {
+    play("", async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.send_head(head(200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n"));
+        server.send_body(b"hello");
+        server.end(None);
+        asking.whole().await;
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        server.send_head(head(407, "Content-Length: 0\r\n"));
+        server.end(None);
+        assert_eq!(short(&asking.whole().await).0, 407);
+        // It is still there to be validated.
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        server.send_head(head(304, "ETag: \"1\"\r\n"));
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+    });
+}

@@ -40,8 +40,8 @@ impl Choice {
         Ok(Self::Started(Box::new(subject_file(name, &arguments.ground)?)))
     }
 
-    /// Checks what would fail only after the calibration: an attached cache accepts connections, and
-    /// stores on this file system can be made.
+    /// Checks what would fail only after the calibration: an attached cache accepts connections,
+    /// and stores on this file system can be made.
     pub(crate) fn check_place(&self, file_system: Option<&str>) -> Result<(), Failure> {
         if let Self::Attached { url, .. } = self {
             return reach(url).map(drop).map_err(Failure::usage);

@@ -1,6 +1,5 @@
 //! Whether a sample shows the limits of the laboratory rather than of the subject.
 
-use humboldt_lab_peak::Unjudged;
 use humboldt_lab_record::{OriginTally, Tally};
 use humboldt_lab_subjects::Taken;
 
@@ -10,6 +9,9 @@ const BUSY_MAX: f64 = 0.85;
 /// Robots or origins that are later than this at the 95th percentile put their own lateness into
 /// the response times.
 const LAG_MAX_US: u64 = 5_000;
+
+/// And only if the lateness is more than this share of the time that the cache added.
+const LAG_SHARE: f64 = 0.2;
 
 /// A cache between users and servers costs them more than no cache: nearer than this to the
 /// calibrated capacity, the laboratory is the suspect.
@@ -35,12 +37,9 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// The reason to pass over the sample, with these words.
-    pub(crate) fn unjudged(self, why: &str) -> Unjudged<'_> {
-        match self {
-            Self::MachineBusy(_) | Self::HostBusy(_) => Unjudged::Disturbed(why),
-            _ => Unjudged::Spoiled(why),
-        }
+    /// Whether others had the processors.
+    pub(crate) fn is_of_machine(self) -> bool {
+        matches!(self, Self::MachineBusy(_) | Self::HostBusy(_))
     }
 
     /// A few words.
@@ -100,12 +99,16 @@ pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
     if all_busy > BUSY_MAX {
         return Some(Limit::AllBusy(all_busy));
     }
+    // A lateness that is a small part of the time that the cache added does not explain that time.
+    let added = [&robots.hits.added, &robots.misses.added];
+    let added_us = added.map(|times| times.percentile_us(95.0)).into_iter().max().unwrap_or(0);
+    let explains = |lag_us: u64| lag_us > LAG_MAX_US && lag_us as f64 > added_us as f64 * LAG_SHARE;
     let robots_lag_us = robots.lag.percentile_us(95.0);
-    if robots_lag_us > LAG_MAX_US {
+    if explains(robots_lag_us) {
         return Some(Limit::RobotsLate(robots_lag_us));
     }
     let origins_lag_us = origins.lag.percentile_us(95.0);
-    (origins_lag_us > LAG_MAX_US).then_some(Limit::OriginsLate(origins_lag_us))
+    explains(origins_lag_us).then_some(Limit::OriginsLate(origins_lag_us))
 }
 
 /// Whether others had too much of the processors.

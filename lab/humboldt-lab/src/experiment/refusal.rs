@@ -8,7 +8,12 @@ const REFUSED_MIN: u64 = 100;
 /// The words about a subject that gives no right answer, with what it said and what to do.
 pub(super) fn of(samples: &[Sample]) -> Option<String> {
     let faults: u64 = samples.iter().map(|sample| sample.tally.faults_total()).sum();
-    if faults < REFUSED_MIN || samples.iter().any(|sample| sample.tally.answers() > 0) {
+    let is_spoiled = samples.iter().any(|sample| sample.lab_limited.is_some());
+    if is_spoiled
+        || samples.len() < 2
+        || faults < REFUSED_MIN
+        || samples.iter().any(|sample| sample.tally.answers() > 0)
+    {
         return None;
     }
     let first = samples.iter().find_map(|sample| sample.tally.fault_samples.first())?;
@@ -57,6 +62,7 @@ mod tests {
         assert!(text.contains("120 requests") && text.contains("403 ERR_ACCESS_DENIED"), "{text}");
         assert!(text.contains("http_access"), "{text}");
         assert_eq!(of(&[sample(99, 0)]), None);
-        assert_eq!(of(&[sample(120, 1)]), None);
+        assert_eq!(of(&[sample(120, 1), sample(120, 0)]), None);
+        assert_eq!(of(&[sample(120, 0)]), None, "it may have been a bad moment");
     }
 }

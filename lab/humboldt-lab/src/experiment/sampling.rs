@@ -1,13 +1,12 @@
 //! Sample after sample: wait, count, judge, change the load.
 
 use super::ground::Ground;
-use super::limits;
+use super::limits::{self, Limit};
 use super::plan::Prepared;
 use crate::Failure;
-use crate::cores::allowed;
 use crate::fleet::Fleet;
 use crate::interrupt::Interrupt;
-use humboldt_lab_peak::{Controller, View, decide, samples_that_count};
+use humboldt_lab_peak::{Controller, Unjudged, View, decide, samples_that_count};
 use humboldt_lab_record::{Outcome, Run, Sample};
 use humboldt_lab_subjects::HostLoad;
 use std::path::PathBuf;
@@ -22,6 +21,10 @@ const SAMPLES_WANTED: usize = 20;
 
 /// But not longer than this many times the time until then.
 const OVERTIME_MAX: u32 = 4;
+
+/// After so many disturbed samples in a row, lower loads are tried; and then the run ends.
+const DISTURBED_BRIEFLY: u32 = 6;
+const DISTURBED_MAX: u32 = 100;
 
 /// How often a waiting laboratory checks whether the subject is still alive.
 const ALIVE_PAUSE: Duration = Duration::from_millis(500);
@@ -45,6 +48,8 @@ pub(super) struct Sampling {
     host: Option<HostLoad>,
     /// Whether users and servers of the laboratory are processes of their own.
     has_agents: bool,
+    /// Disturbed samples in a row.
+    disturbed: u32,
 }
 
 impl Sampling {
@@ -60,8 +65,9 @@ impl Sampling {
             filled_after: None,
             index: 0,
             host: (!prepared.tolerates_others)
-                .then(|| HostLoad::new(PathBuf::from("/proc"), allowed())),
+                .then(|| HostLoad::new(PathBuf::from("/proc"), prepared.shares.all())),
             has_agents: prepared.has_agents,
+            disturbed: 0,
         }
     }
 
@@ -92,7 +98,20 @@ impl Sampling {
         let taken = self.host.as_mut().and_then(|host| host.look(ours.as_ref()));
         let limit = limits::of_sample(&tally, &origin, run.calibration, taken);
         let lab_limited = limit.map(|limit| limit.to_string());
-        let unjudged = limit.zip(lab_limited.as_deref()).map(|(limit, why)| limit.unjudged(why));
+        let is_disturbed = limit.is_some_and(Limit::is_of_machine);
+        self.disturbed = if is_disturbed { self.disturbed + 1 } else { 0 };
+        if self.disturbed >= DISTURBED_MAX {
+            return Err(Failure::run(format!(
+                "this machine is not quiet: {} in {DISTURBED_MAX} samples in a row; end other work, or use --tolerate-others",
+                lab_limited.unwrap_or_default()
+            )));
+        }
+        // What goes on for long may come with this load.
+        let is_passing = self.disturbed <= DISTURBED_BRIEFLY;
+        let unjudged = lab_limited.as_deref().map(|why| match is_disturbed && is_passing {
+            true => Unjudged::Disturbed(why),
+            false => Unjudged::Spoiled(why),
+        });
         let verdict = decide(controller, &view, &tally, unjudged);
         let load_per_s = std::mem::replace(&mut self.load_per_s, verdict.next_load_per_s);
         fleet.set_load(self.load_per_s).map_err(Failure::run)?;

@@ -6,7 +6,7 @@ use crate::csv::field;
 use crate::document::Section;
 use crate::format::{NOTHING, number, percent, plain, rough};
 use crate::table::Table;
-use humboldt_lab_record::Run;
+use humboldt_lab_record::{Outcome as End, Run};
 
 /// As many characters of a claim are shown.
 const CHARS_MAX: usize = 300;
@@ -62,6 +62,9 @@ pub struct Pairs {
 /// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
+/// A run of which more was spoiled has no result.
+const SPOILED_SHARE_MAX: f64 = 0.5;
+
 /// A verdict needs so many pairs.
 const PAIRS_MIN: usize = 5;
 
@@ -71,69 +74,100 @@ struct Outcome {
     per_s: Repeats,
     /// Hits in the answers to plain GETs.
     hit_ratio: Repeats,
-    /// Answers per second of each repeat.
-    each_per_s: Vec<f64>,
 }
 
 impl Outcome {
+    /// Of answers per second and hit ratios.
+    fn of(rates: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
+        Self {
+            per_s: Repeats::of(rates.clone().map(|(per_s, _)| per_s)),
+            hit_ratio: Repeats::of(rates.map(|(_, hits)| hits)),
+        }
+    }
+
     fn at(ages: Option<Ages>, runs: &[Run], places: &[usize]) -> Self {
         let done = places.iter().filter_map(|place| runs.get(*place));
-        let rates: Vec<(f64, f64)> =
-            done.filter_map(|run| ages.and_then(|ages| ages.rates(run))).collect();
-        Self {
-            per_s: Repeats::of(rates.iter().map(|(per_s, _)| *per_s)),
-            hit_ratio: Repeats::of(rates.iter().map(|(_, hits)| *hits)),
-            each_per_s: rates.into_iter().map(|(per_s, _)| per_s).collect(),
-        }
+        let usable = done.filter(|run| has_result(run));
+        Self::of(usable.filter_map(|run| ages.and_then(|ages| ages.rates(run))))
     }
 }
 
+/// Whether a run says something about its cache: it ended as planned, or for lack of time, with
+/// right content, and most of its last quarter was not spoiled.
+fn has_result(run: &Run) -> bool {
+    let summary = &run.summary;
+    matches!(run.outcome, End::Filled | End::TimeUp)
+        && !run.samples.is_empty()
+        && summary.wrong_content == 0
+        && summary.lab_limited_share <= SPOILED_SHARE_MAX
+}
+
 /// Two settings at the same ages.
+#[derive(Default)]
 struct Compared {
     ages: Option<Ages>,
     before: Outcome,
     after: Outcome,
     ratio: Option<Ratio>,
+    /// Pairs of which both runs have a result, and the others.
+    pairs: usize,
+    left_out: usize,
 }
 
 impl Compared {
+    /// Of repeats: the first before with the first after, and so on.
     fn new(runs: &[Run], before: &[usize], after: &[usize]) -> Self {
-        let all = before.iter().chain(after).filter_map(|place| runs.get(*place));
-        let ages = Ages::common(all);
-        let (before, after) = (Outcome::at(ages, runs, before), Outcome::at(ages, runs, after));
-        let pairs: Vec<(f64, f64)> =
-            before.each_per_s.iter().copied().zip(after.each_per_s.iter().copied()).collect();
-        let ratio = Ratio::of(&pairs);
-        Self { ages, before, after, ratio }
-    }
-
-    fn pairs(&self) -> usize {
-        self.before.per_s.count.min(self.after.per_s.count)
+        let of = |places: &(usize, usize)| Some((runs.get(places.0)?, runs.get(places.1)?));
+        let done: Vec<(&Run, &Run)> =
+            before.iter().copied().zip(after.iter().copied()).filter_map(|p| of(&p)).collect();
+        let usable = done.iter().filter(|(before, after)| has_result(before) && has_result(after));
+        let usable: Vec<(&Run, &Run)> = usable.copied().collect();
+        let Some(ages) = Ages::common(usable.iter().flat_map(|(a, b)| [*a, *b])) else {
+            return Self { left_out: done.len(), ..Self::default() };
+        };
+        // A run without a good sample at these ages takes its partner with it.
+        let rates = usable.iter().filter_map(|(a, b)| ages.rates(a).zip(ages.rates(b)));
+        let rates: Vec<_> = rates.collect();
+        let per_s: Vec<(f64, f64)> = rates.iter().map(|(a, b)| (a.0, b.0)).collect();
+        Self {
+            ages: Some(ages),
+            before: Outcome::of(rates.iter().map(|(before, _)| *before)),
+            after: Outcome::of(rates.iter().map(|(_, after)| *after)),
+            ratio: Ratio::of(&per_s),
+            pairs: rates.len(),
+            left_out: done.len() - rates.len(),
+        }
     }
 
     /// Faster, slower or not known. A cache that keeps less is faster for that alone, and the other
     /// way round.
     fn verdict(&self) -> String {
-        let Some(ratio) = self.ratio else { return "not run yet".to_owned() };
-        let word = match ratio {
-            _ if self.pairs() < PAIRS_MIN => {
-                return format!("not known: {} of {PAIRS_MIN} pairs", self.pairs());
+        let word = match self.ratio {
+            _ if self.pairs == 0 && self.left_out == 0 => return "not run yet".to_owned(),
+            _ if self.pairs < PAIRS_MIN => {
+                return format!("not known: {} of {PAIRS_MIN} pairs", self.pairs);
             }
-            Ratio { low, .. } if low > 1.0 => "faster",
-            Ratio { high, .. } if high < 1.0 => "slower",
+            None => return "not known: one of the two answered nothing".to_owned(),
+            Some(ratio) if ratio.low > 1.0 => "faster",
+            Some(ratio) if ratio.high < 1.0 => "slower",
             _ => "not known",
         };
-        match self.after.hit_ratio.mean - self.before.hit_ratio.mean {
-            more if more > HITS_APART_MAX => format!("{word}, with more hits"),
-            more if more < -HITS_APART_MAX => format!("{word}, with fewer hits"),
-            _ => word.to_owned(),
-        }
+        let left_out = match self.left_out {
+            0 => String::new(),
+            pairs => format!(", {pairs} more pairs have no result"),
+        };
+        let hits = match self.after.hit_ratio.mean - self.before.hit_ratio.mean {
+            more if more > HITS_APART_MAX => ", with more hits",
+            more if more < -HITS_APART_MAX => ", with fewer hits",
+            _ => "",
+        };
+        format!("{word}{hits}{left_out}")
     }
 
     /// "1.53 (1.40–1.66)".
     fn factor(&self) -> String {
         match self.ratio {
-            Some(Ratio { mean, .. }) if self.pairs() < 2 => number(mean, 2),
+            Some(Ratio { mean, .. }) if self.pairs < 2 => number(mean, 2),
             Some(Ratio { mean, low, high }) => {
                 format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
             }
@@ -199,8 +233,8 @@ impl Pairs {
         }
         table.note(
             "Answers/s at the same ages: where the last quarters of all repeats overlap, or in the last quarter of the least \
-             filled. Factor: geometric mean of the pairs, with its 95 % interval (bootstrap). Not known: fewer than five \
-             pairs, or the interval contains 1. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
+             filled. Factor: geometric mean of the pairs, with its 95 % interval (Student's t, of the logarithms). Not known: \
+             fewer than five pairs, or the interval contains 1. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
         )
     }
 
@@ -229,7 +263,8 @@ impl Pairs {
         for step in &self.steps {
             let of_subject = self.steps.iter().filter(|other| other.subject == step.subject);
             let places = of_subject.flat_map(|step| &step.runs);
-            let ages = Ages::common(places.filter_map(|place| runs.get(*place)));
+            let done = places.filter_map(|place| runs.get(*place));
+            let ages = Ages::common(done.filter(|run| has_result(run)));
             let outcome = Outcome::at(ages, runs, &step.runs);
             let per_s = outcome.per_s.mean;
             let before = course.last().filter(|(other, ..)| other.subject == step.subject);
@@ -271,7 +306,7 @@ impl Pairs {
                 exact_share(&after.hit_ratio),
                 of_ratio(|ratio| ratio.mean),
                 field(&compared.verdict()),
-                compared.pairs(),
+                compared.pairs,
                 of_ratio(|ratio| ratio.low),
                 of_ratio(|ratio| ratio.high),
                 of_ages(|ages| ages.from),
@@ -324,7 +359,7 @@ mod tests {
     }
 
     fn run(rate: u64, hits_of_100: u64) -> Run {
-        let mut run = Run::default();
+        let mut run = Run { outcome: End::Filled, ..Run::default() };
         for index in 1..=20 {
             let mut tally = Tally { period_us: 1_000_000, ..Tally::default() };
             tally.hits.answers = rate * hits_of_100 / 100;
@@ -358,6 +393,20 @@ mod tests {
         assert_eq!(verdict(&before, &five([1000, 960, 1040, 1000, 1010])), "not known");
         assert_eq!(verdict(&before[..4], &before[..4]), "not known: 4 of 5 pairs");
         assert_eq!(verdict(&before, &[]), "not run yet");
+        let dead = verdict(&before, &five([0, 0, 0, 0, 1020]));
+        assert_eq!(dead, "not known: one of the two answered nothing");
+    }
+
+    #[test]
+    fn a_run_without_a_result_takes_its_partner_with_it() {
+        let mut all = runs(&[1000, 1010, 990, 1000, 1005, 1000, 1200, 1210, 1190, 1200, 1205, 1]);
+        all[11].outcome = End::Failed("it ended".to_owned());
+        let (before, after): (Vec<usize>, Vec<usize>) = (0..12).partition(|place| *place < 6);
+        let compared = Compared::new(&all, &before, &after);
+        assert_eq!(compared.verdict(), "faster, 1 more pairs have no result");
+        assert_eq!(compared.ages, Some(Ages { from: 1.5, to: 2.0 }));
+        all[0].summary.wrong_content = 1;
+        assert_eq!(Compared::new(&all, &before, &after).verdict(), "not known: 4 of 5 pairs");
     }
 
     #[test]

@@ -111,8 +111,11 @@ fn what_must_be_known_is_said_in_red() {
     assert!(run_page::document(&run).html().contains("Warning: Not measured: the laboratory"));
     run.summary.lab_limited_share = 0.0;
     assert!(run_page::document(&run).html().contains("Near the limit of the laboratory"));
-    let all = run.total.answers() / 500;
-    run.total.faults.insert(FaultKind::TimedOut, all);
+    let some = run.last_quarter.answers() / 500 + 2;
+    run.total.faults.insert(FaultKind::TimedOut, some);
+    run.last_quarter.faults.insert(FaultKind::TimedOut, some);
+    assert!(run_page::document(&run).html().contains("Note: Errors."));
+    run.summary.sustained_per_s = None;
     assert!(run_page::document(&run).html().contains("Warning: Errors."));
 }
 

@@ -216,8 +216,10 @@ fn first_evidence(run: &Run) -> String {
 fn other_faults(run: &Run) -> Option<Warning> {
     let (faults, names) = kinds(run, false);
     let share = share(faults, run.total.answers() + run.total.faults_total());
-    let all = run.total.answers() + run.total.faults_total();
-    let is_grave = faults as f64 > all as f64 * FAULT_SHARE_GRAVE;
+    // A cache that refuses what is too much for it makes errors whenever the search goes there.
+    let (last, late_faults) = (&run.last_quarter, run.last_quarter.faults_total());
+    let late_share = late_faults as f64 / (last.answers() + late_faults).max(1) as f64;
+    let is_grave = run.summary.sustained_per_s.is_none() && late_share > FAULT_SHARE_GRAVE;
     (faults > 0).then(|| Warning {
         grave: is_grave,
         heading: "Errors".to_owned(),
@@ -241,28 +243,25 @@ fn lab_limited(run: &Run) -> Option<Warning> {
         return Some(grave("Not measured: the laboratory or its machine was the limit", text));
     }
     (share > 0.0).then(|| {
-        mild(
-            "Spoiled samples",
-            format!("{spoiled} They do not count; each of these loads was offered once more."),
-        )
+        mild("Spoiled samples", format!("{spoiled} They are in no figure of the last quarter."))
     })
 }
 
 fn near_calibration(run: &Run) -> Option<Warning> {
     let calibration = run.calibration?;
     let throughput = run.summary.throughput_per_s;
-    (run.summary.lab_limited_share == 0.0 && throughput > NEAR_CALIBRATION * calibration).then(
-        || {
-            grave(
-                "Near the limit of the laboratory",
-                format!(
-                    "Without a cache the laboratory itself reached {} requests/s, and this run {}.",
-                    rough(calibration),
-                    rough(throughput)
-                ),
-            )
-        },
-    )
+    // A lower bound remains one.
+    let is_bound = run.summary.limit_reached == Some(false);
+    (!is_bound && throughput > NEAR_CALIBRATION * calibration).then(|| {
+        grave(
+            "Near the limit of the laboratory",
+            format!(
+                "Without a cache the laboratory itself reached {} requests/s, and this run {}.",
+                rough(calibration),
+                rough(throughput)
+            ),
+        )
+    })
 }
 
 fn time_scale(run: &Run) -> Option<Warning> {

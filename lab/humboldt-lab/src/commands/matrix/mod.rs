@@ -35,6 +35,13 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         })?;
     }
     let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
+    let requires = |cell: &&Cell| match &cell.task {
+        Task::Peak(peak) => !peak.require.is_empty(),
+        Task::Bang(_) => false,
+    };
+    if cells.iter().any(|cell| requires(&cell)) {
+        return Err(Failure::usage("`require` is for `humboldt-lab peak`, not for an experiment"));
+    }
     if arguments.dry_run {
         show(&cells, &out, rest_s);
         return Ok(());
