@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::dirs::Dir;
 use crate::events::StoreEventKind;
 use crate::flow::{
-    AbortReason, Epoch, Fate, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
+    AbortReason, Epoch, Fate, Flow, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
 };
 use crate::head::StoredHead;
 use crate::key::Key;
@@ -143,8 +143,22 @@ impl Cache {
                 && !self.is_superseded(reader.flow().epoch(), &record.key);
             if !says_nothing && !may_be_newer {
                 self.remove_from_disk(&record.key).await;
+                let flow = Arc::clone(reader.flow());
+                drop(reader);
+                self.remove_what_comes_late(&flow, &record.key).await;
             }
             return Err(error);
+        }
+    }
+
+    /// Until an answer that no directory takes is complete, an older one that comes slowly may
+    /// still be written. Then it is outdated, too.
+    async fn remove_what_comes_late(&self, flow: &Arc<Flow>, key: &Key) {
+        let Some(mut end) = flow.reader_at(u64::MAX, ReaderKind::Disk) else { return };
+        let is_complete = matches!(end.data().await, Progress::End);
+        let (epoch, flights) = (flow.epoch(), self.in_flight());
+        if is_complete && flights.is_current(epoch) && self.is_newest(epoch, key) {
+            self.remove_from_disk(key).await;
         }
     }
 

@@ -33,7 +33,7 @@ pub use dirs::{Dir, DirConfig, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{
-    AbortReason, BodySlice, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Keep, Progress,
+    AbortReason, BodySlice, Fate, Flow, FlowHead, FlowInfo, FlowReader, FlowWriter, Keep, Progress,
     ReaderKind, Writing,
 };
 pub use head::StoredHead;

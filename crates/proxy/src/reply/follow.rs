@@ -24,6 +24,7 @@ use crate::reply::stream::{Ended, Relay, cut_off};
 use crate::reply::{local, resume};
 use crate::request::Request;
 use crate::rules::reply;
+use crate::storing::invalidate;
 use crate::transaction::{Served, Transaction};
 
 /// Serves a request from a fetch in flight: its own (with a `report`) or another request's.
@@ -221,6 +222,11 @@ async fn stream(
     if ended.is_lost() {
         drop(reader);
         return from_elsewhere(transaction, head, &mut relay, outcome, ended).await;
+    }
+    if let (Ended::Complete, Some(flow)) = (&ended, relay.left_incomplete())
+        && core.shared.cache.may_have_older(flow.epoch())
+    {
+        invalidate::forget_all(core, request.key).await;
     }
     Served::Done(ended_with(outcome, ended))
 }

@@ -28,7 +28,7 @@ use humboldt_exchange::ClientExchange;
 use humboldt_http::FieldName;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_PAGES_GUARANTEED;
-use humboldt_store::{BodySlice, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
+use humboldt_store::{BodySlice, Flow, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
 use tokio::time::Instant;
 
 use crate::core::Core;
@@ -89,6 +89,8 @@ pub(crate) struct Leave {
     searches_left: u32,
     search_began: Instant,
     stage: Stage,
+    /// The fetch that the client has left.
+    left: Option<Arc<Flow>>,
 }
 
 enum Stage {
@@ -134,7 +136,14 @@ impl Leave {
             searches_left: SEARCHES_MAX,
             search_began: Instant::now(),
             stage: Stage::Stays,
+            left: None,
         }))
+    }
+
+    /// The fetch that the client has left, if its answer is not complete. A client that got all of
+    /// the answer all the same has a newer one than those that are stored.
+    pub(crate) fn left_incomplete(&self) -> Option<&Flow> {
+        self.left.as_deref().filter(|flow| !flow.is_complete())
     }
 
     /// Notes the bytes that the client gets next.
@@ -195,6 +204,7 @@ impl Leave {
             self.stage = Stage::Searching(Box::pin(search), position);
         }
         let Some(rest) = ready!(self.poll_search(cx)) else { return Poll::Pending };
+        self.left = Some(Arc::clone(reader.flow()));
         *reader = rest;
         self.core.count(Counter::ClientLeftFetch, 1);
         Poll::Ready(Ok(()))

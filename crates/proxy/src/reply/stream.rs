@@ -11,7 +11,7 @@ use humboldt_exchange::{
     BodyLength, BodyPump, BodySlices, ClientExchange, ClientLost, PumpError, is_bodiless_status,
 };
 use humboldt_http::Method;
-use humboldt_store::{AbortReason, BodySlice, FlowHead, FlowReader, Progress, StoredHead};
+use humboldt_store::{AbortReason, BodySlice, Flow, FlowHead, FlowReader, Progress, StoredHead};
 
 use crate::config::reply_rules::UNLIMITED;
 use crate::cut::Cut;
@@ -111,6 +111,11 @@ impl<'a> Relay<'a> {
     /// Cuts the answer off before its body gets longer than this.
     pub(crate) fn limit_body(&mut self, bytes: u64) {
         self.body_bytes_left = bytes;
+    }
+
+    /// The shared fetch that the client has left, if its answer is not complete.
+    pub(crate) fn left_incomplete(&self) -> Option<&Flow> {
+        self.leave.as_ref()?.left_incomplete()
     }
 
     /// Lets the client leave a fetch that it shares.

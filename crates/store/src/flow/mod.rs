@@ -330,6 +330,11 @@ impl Flow {
         self.is_stored.load(Relaxed)
     }
 
+    /// Whether all of its body has arrived.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.state.lock().ended, Some(state::Ended::Complete(_)))
+    }
+
     /// Whether it is a stored answer that is being read from a directory.
     pub fn is_reading(&self) -> bool {
         self.is_reading.load(Relaxed)

@@ -501,3 +501,31 @@ fn a_part_that_is_not_listed_because_of_a_purge_still_takes_the_place_of_an_olde
     assert!(matches!(listed, Err(NotListed::NoRoom)));
     assert!(w.cache.lookup(&key(1)).is_none());
 }
+
+#[test]
+fn an_older_answer_that_comes_after_a_refusal_goes_when_the_newer_one_is_complete() {
+    let w = world();
+    w.all_at_once();
+    let (older, _older_reader) = w.reload();
+    let mut newer = w.cache.private(key(1), key(1));
+    let disk = newer.subscribe(ReaderKind::Disk).expect("at the start");
+    newer.answer(1002, None);
+    assert_eq!(newer.announce(&[(key(1), 0)]), Standing::Newest);
+    let streamed =
+        FlowInfo { times: Some(times(2)), fate: Fate::AsItComes(Keep::Unread), ..info(key(1), 0) };
+    newer.publish_head(Arc::new(some_head()), streamed);
+    let batch = pattern(0, crate::flow::BATCH_BYTES as usize);
+    block_on(newer.append(&batch)).expect("memory is there");
+    let refuse = |is_refused| {
+        w.schemes.iter().for_each(|scheme| scheme.faults.create.store(is_refused, SeqCst));
+    };
+    refuse(true);
+    let mut written = pin!(w.cache.swap_out(disk, record(2), w.dir(0)));
+    assert!(poll_once(written.as_mut()).is_pending(), "until it is complete");
+    refuse(false);
+    assert_eq!(w.finish(older, 1, Some(1)), (true, true), "the newer one may never be complete");
+    assert!(w.cache.on_disk(&key(1)));
+    newer.finish(None);
+    assert!(matches!(block_on(written), Err(SwapOutError::Scheme(_))));
+    assert!(!w.cache.on_disk(&key(1)));
+}
