@@ -313,10 +313,11 @@ impl Flow {
         &self.fetch
     }
 
-    /// Whether it was requested before this time, or is a copy of a stored answer.
+    /// Whether it was requested before this time, or is a copy of a stored answer, whose head may
+    /// still be on its way.
     pub(crate) fn is_from_before(&self, time: u64) -> bool {
         let is_copy = || self.state.lock().head.is_some() && !self.fetch.is_announced();
-        self.fetch.asked() < time || is_copy()
+        self.fetch.asked() < time || self.is_reading() || is_copy()
     }
 
     /// The newest purge by tag or prefix when the fetch began.

@@ -529,3 +529,19 @@ fn an_older_answer_that_comes_after_a_refusal_goes_when_the_newer_one_is_complet
     assert!(matches!(block_on(written), Err(SwapOutError::Scheme(_))));
     assert!(!w.cache.on_disk(&key(1)));
 }
+
+#[test]
+fn a_reading_without_a_head_yet_is_not_joined_after_a_newer_answer_is_complete() {
+    let w = world();
+    let (newer, _reader) = w.reload();
+    newer.answer(1002, None);
+    assert_eq!(newer.announce(&[(key(1), 0)]), Standing::Newest);
+    let Begin::Lead(reading) = w.cache.begin_or_join(key(1), key(1), URL) else {
+        panic!("nothing to join");
+    };
+    reading.flow().note_reading();
+    assert!(w.finish(newer, 2, None).0);
+    let joined = w.cache.begin_or_join(key(1), key(1), URL);
+    assert!(matches!(joined, Begin::Lead(_)), "what is read is older");
+    drop(reading);
+}
