@@ -300,7 +300,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         }
         Begin::Lead(writer) => {
             // The fetch that this request would have joined may have ended since the look-up.
-            let may_hit = collapse && cache.has_in_memory(&key);
+            let may_hit = collapse && cache.mem().contains(&key);
             if let Some(hit) = may_hit.then(|| look_up(core, request).ok()).flatten() {
                 drop(writer);
                 return Served::Done(Box::pin(follow::object(transaction, hit)).await);

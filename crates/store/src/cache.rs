@@ -180,11 +180,6 @@ impl Cache {
         }
     }
 
-    /// Whether memory has an entry of any kind under this key; not an access.
-    pub fn has_in_memory(&self, key: &Key) -> bool {
-        self.mem.contains(key)
-    }
-
     /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL.
     pub fn begin_or_join(&self, primary: Key, key: Key, url: &[u8]) -> Begin {
         self.in_flight.begin_or_join(primary, key, url)

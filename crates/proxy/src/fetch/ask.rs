@@ -133,7 +133,6 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            FieldName::ProxyAuthorization => true,
             FieldName::Authorization => {
                 !manner.to_proxy && matches!(manner.login, Some(Login::Own(_)))
             }

@@ -148,13 +148,7 @@ fn a_stored_answer_covers_for_an_error_where_it_may() {
 #[test]
 fn a_server_confirms_what_is_stored() {
     play("", async |world| {
-        let asking = world.get("/a");
-        let server = world.server().await;
-        let fields = "Cache-Control: max-age=0\r\nETag: \"1\"\r\nContent-Length: 5\r\n";
-        server.send_head(head(200, fields));
-        server.send_body(b"hello");
-        server.end(None);
-        asking.whole().await;
+        store_to_validate(world).await;
         let asking = world.get("/a");
         let server = world.server().await;
         server.asked().await;
@@ -170,12 +164,7 @@ fn a_server_confirms_what_is_stored() {
 #[test]
 fn a_proxy_that_asks_for_credentials_says_nothing_about_what_is_stored() {
     play("", async |world| {
-        let asking = world.get("/a");
-        let server = world.server().await;
-        server.send_head(head(200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n"));
-        server.send_body(b"hello");
-        server.end(None);
-        asking.whole().await;
+        store_to_validate(world).await;
         let asking = world.get("/a");
         let server = world.server().await;
         server.asked().await;

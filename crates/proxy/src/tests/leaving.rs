@@ -19,12 +19,7 @@ fn before_the_head() {
 #[test]
 fn before_the_head_of_a_fetch_that_repeats_a_failed_validation() {
     play("", async |world| {
-        let asking = world.get("/a");
-        let server = world.server().await;
-        server.send_head(head(200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n"));
-        server.send_body(b"hello");
-        server.end(None);
-        asking.whole().await;
+        store_to_validate(world).await;
         let asking = world.get("/a");
         let server = world.server().await;
         server.asked().await;

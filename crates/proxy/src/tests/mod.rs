@@ -238,6 +238,17 @@ fn say(server: &Server, body: &[u8]) {
     server.end(None);
 }
 
+/// Stores "hello" for `/a`, with the entity tag "1": it is to be validated each time.
+async fn store_to_validate(world: &World) {
+    let asking = world.get("/a");
+    let server = world.server().await;
+    let fields = "Cache-Control: max-age=0\r\nETag: \"1\"\r\nContent-Length: 5\r\n";
+    server.send_head(head(200, fields));
+    server.send_body(b"hello");
+    server.end(None);
+    asking.whole().await;
+}
+
 /// Bytes that tell where they belong.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 251 + at) as u8).collect()
