@@ -57,6 +57,14 @@ enum Comparison {
     AtLeast,
 }
 
+/// Each as it is written, the longer ones first.
+const COMPARISONS: [(&str, Comparison); 4] = [
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("<", Comparison::Less),
+    (">", Comparison::More),
+];
+
 impl Comparison {
     fn holds(self, value: f64, bound: f64) -> bool {
         match self {
@@ -101,14 +109,9 @@ impl FromStr for Requirement {
     fn from_str(text: &str) -> Result<Self, RequirementError> {
         let at = text.find(['<', '>']).ok_or(RequirementError::Form)?;
         let (name, rest) = text.split_at(at);
-        let (comparison, value) = match rest.strip_prefix("<=").map(|v| (Comparison::AtMost, v)) {
-            Some(found) => found,
-            None => match rest.strip_prefix(">=") {
-                Some(value) => (Comparison::AtLeast, value),
-                None if rest.starts_with('<') => (Comparison::Less, rest.get(1..).unwrap_or("")),
-                None => (Comparison::More, rest.get(1..).unwrap_or("")),
-            },
-        };
+        let written = |(sign, comparison)| Some((comparison, rest.strip_prefix(sign)?));
+        let found = COMPARISONS.into_iter().find_map(written);
+        let (comparison, value) = found.ok_or(RequirementError::Form)?;
         let name = name.trim();
         let known = FIGURES.iter().find(|(known, ..)| *known == name);
         let (name, unit, of) = *known.ok_or_else(|| RequirementError::Name(name.to_owned()))?;

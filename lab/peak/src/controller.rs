@@ -43,17 +43,25 @@ pub enum Unjudged<'a> {
 }
 
 impl Unjudged<'_> {
-    /// The state and the reason of the verdict.
+    /// The state of the controller.
+    pub(crate) fn state(self) -> &'static str {
+        match self {
+            Self::WarmUp => "warm up",
+            Self::Disturbed(_) | Self::Spoiled(_) => "repeat",
+        }
+    }
+
+    /// The verdict.
     pub(crate) fn verdict(self, next_load_per_s: f64) -> Verdict {
-        let (state, reason) = match self {
-            Self::WarmUp => ("warm up", "the first samples are not judged"),
-            Self::Disturbed(why) | Self::Spoiled(why) => ("repeat", why),
+        let reason = match self {
+            Self::WarmUp => "the first samples are not judged",
+            Self::Disturbed(why) | Self::Spoiled(why) => why,
         };
         Verdict {
             next_load_per_s,
             sustained: false,
             unjudged: true,
-            state: state.into(),
+            state: self.state().into(),
             reason: reason.into(),
         }
     }

@@ -134,6 +134,20 @@ struct Flow {
     tolerable: f64,
 }
 
+impl Flow {
+    /// What it says alone: nothing about times.
+    fn reading(&self) -> Reading {
+        Reading {
+            finding: Finding::TooFew,
+            reason: String::new(),
+            wrong_content: None,
+            answered_per_s: self.answered_per_s,
+            excess: self.excess,
+            is_burdened: self.excess > self.tolerable * QUEUE_BY_CHANCE,
+        }
+    }
+}
+
 impl Reader {
     pub(crate) fn new(limits: Limits) -> Self {
         Self { limits, world_us: None, in_flight_before: 0.0, extended: None }
@@ -146,10 +160,7 @@ impl Reader {
     /// Reads the sample that was taken at this load.
     pub(crate) fn read(&mut self, load_per_s: f64, tally: &Tally) -> Reading {
         let classes = Classes::of(tally);
-        if classes.answers() >= WORLD_ANSWERS_MIN {
-            self.world_us = Some(classes.world_us());
-        }
-        let flow = self.flow(tally);
+        let flow = self.flow(tally, &classes);
         let (finding, reason) = match self.complaint(tally, &flow) {
             Some(complaint) => (Finding::Overloaded, complaint),
             None => self.times(load_per_s, classes),
@@ -158,37 +169,22 @@ impl Reader {
         if finding != Finding::TooFew {
             self.extended = None;
         }
-        Reading {
-            finding,
-            reason,
-            wrong_content: wrong_content(tally),
-            answered_per_s: flow.answered_per_s,
-            excess: flow.excess,
-            is_burdened: flow.excess > flow.tolerable * QUEUE_BY_CHANCE,
-        }
+        Reading { finding, reason, wrong_content: wrong_content(tally), ..flow.reading() }
     }
 
     /// The unfinished work after a sample that is not judged.
     pub(crate) fn pass_over(&mut self, tally: &Tally) -> Reading {
-        let classes = Classes::of(tally);
-        if classes.answers() >= WORLD_ANSWERS_MIN {
-            self.world_us = Some(classes.world_us());
-        }
-        let flow = self.flow(tally);
+        let flow = self.flow(tally, &Classes::of(tally));
         self.in_flight_before = flow.in_flight;
-        Reading {
-            finding: Finding::TooFew,
-            reason: String::new(),
-            wrong_content: None,
-            answered_per_s: flow.answered_per_s,
-            excess: flow.excess,
-            is_burdened: flow.excess > flow.tolerable * QUEUE_BY_CHANCE,
-        }
+        flow.reading()
     }
 
     /// Little's law: requests in flight = rate × time. The part that the simulated delays do not
     /// explain is a queue.
-    fn flow(&self, tally: &Tally) -> Flow {
+    fn flow(&mut self, tally: &Tally, classes: &Classes) -> Flow {
+        if classes.answers() >= WORLD_ANSWERS_MIN {
+            self.world_us = Some(classes.world_us());
+        }
         let seconds = (tally.period_us as f64 / 1e6).max(1e-6);
         let due_per_s = tally.due as f64 / seconds;
         let answered_per_s = tally.answers() as f64 / seconds;

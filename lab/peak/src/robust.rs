@@ -54,20 +54,12 @@ impl Controller for Robust {
         let bounds = Bounds::new(tally.period_us, self.settings.load_max_per_s);
         let before = self.reader.clone();
         let reading = self.reader.pass_over(tally);
-        let next = match why {
+        if why == Unjudged::WarmUp && reading.is_burdened {
             // Far too much is far too much, also for a subject that is warm.
-            Unjudged::WarmUp if reading.is_burdened => {
-                self.reader = before;
-                return self.judge(view, tally);
-            }
-            Unjudged::WarmUp => self.search.warm_up(&reading, &bounds),
-            Unjudged::Disturbed(_) => {
-                self.search.disturbed(load_per_s, &reading, &bounds, tally.period_us)
-            }
-            Unjudged::Spoiled(_) => {
-                self.search.spoiled(load_per_s, &reading, &bounds, tally.period_us)
-            }
-        };
+            self.reader = before;
+            return self.judge(view, tally);
+        }
+        let next = self.search.pass_over(load_per_s, &reading, why, &bounds, tally.period_us);
         Verdict { state: next.state.into(), ..why.verdict(next.load_per_s) }
     }
 
@@ -105,7 +97,7 @@ impl Controller for Robust {
 
 fn verdict(next: &Move, reading: Reading) -> Verdict {
     let is_sustained = matches!(reading.finding, Finding::Sustained { .. });
-    let reading_says_nothing = reading.finding == Finding::TooFew;
+    let is_unjudged = next.was_drain || reading.finding == Finding::TooFew;
     let reason = match (reading.wrong_content.as_ref(), next.was_drain) {
         (Some(wrong), _) => format!("{wrong}; {}", reading.reason),
         (None, true) if reading.is_burdened => {
@@ -117,7 +109,7 @@ fn verdict(next: &Move, reading: Reading) -> Verdict {
     Verdict {
         next_load_per_s: next.load_per_s,
         sustained: is_sustained && !next.was_drain && reading.wrong_content.is_none(),
-        unjudged: next.was_drain || reading_says_nothing,
+        unjudged: is_unjudged,
         state: next.state.into(),
         reason,
     }

@@ -6,6 +6,7 @@
 //! on in one direction, so it follows a capacity that changes. After an overload it offers little
 //! until the queue of the overload is gone.
 
+use crate::Unjudged;
 use crate::controller::{Bounds, SPOILED_MAX};
 use crate::reading::{Finding, Reading};
 
@@ -192,19 +193,13 @@ impl Search {
         Move { load_per_s: self.level, state, was_drain: false }
     }
 
-    /// Makes the next move after one of the first samples, which left no queue: the same load.
-    pub(crate) fn warm_up(&mut self, reading: &Reading, bounds: &Bounds) -> Move {
-        match self.drain.take() {
-            Some(drain) => self.go_on_draining(drain, reading, bounds),
-            None => Move { load_per_s: self.level, state: "warm up", was_drain: false },
-        }
-    }
-
-    /// Makes the next move after a sample in which others had the processors: the same load.
-    pub(crate) fn disturbed(
+    /// Makes the next move after a sample that says nothing: the same load, or a lower one if the
+    /// laboratory spoiled it again and again.
+    pub(crate) fn pass_over(
         &mut self,
         load_per_s: f64,
         reading: &Reading,
+        why: Unjudged<'_>,
         bounds: &Bounds,
         period_us: u64,
     ) -> Move {
@@ -212,28 +207,14 @@ impl Search {
             return self.go_on_draining(drain, reading, bounds);
         }
         self.level = load_per_s;
-        if reading.is_burdened {
-            return self.begin_draining(reading, bounds, period_us);
+        let mut state = why.state();
+        if let Unjudged::Spoiled(_) = why {
+            self.spoiled += 1;
+            if self.spoiled >= SPOILED_MAX {
+                state = self.retreat();
+            }
+            self.level = bounds.clamp(self.level);
         }
-        Move { load_per_s, state: "repeat", was_drain: false }
-    }
-
-    /// Makes the next move after a spoiled sample: the same load, or a lower one if it was spoiled
-    /// again and again.
-    pub(crate) fn spoiled(
-        &mut self,
-        load_per_s: f64,
-        reading: &Reading,
-        bounds: &Bounds,
-        period_us: u64,
-    ) -> Move {
-        if let Some(drain) = self.drain.take() {
-            return self.go_on_draining(drain, reading, bounds);
-        }
-        self.level = load_per_s;
-        self.spoiled += 1;
-        let state = if self.spoiled >= SPOILED_MAX { self.retreat() } else { "repeat" };
-        self.level = bounds.clamp(self.level);
         if reading.is_burdened {
             return self.begin_draining(reading, bounds, period_us);
         }

@@ -1,19 +1,14 @@
 //! A run in a few figures, at any moment of it.
 
 use crate::controller::WARM_UP_SAMPLES;
-use humboldt_lab_record::{Held, Run, Sample, Summary, Tally, TimesSummary};
+use humboldt_lab_record::{
+    Held, LAST_QUARTER, Run, SPOILED_SHARE_MAX, Sample, Summary, Tally, TimesSummary,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The summary covers the samples from this part of the final fill ratio on: the last quarter of
-/// the trace.
-const FROM_SHARE: f64 = 0.75;
-
 /// A cache that answers less than this share of its good moments does not sustain that rate.
 const STEADY_SHARE_MIN: f64 = 0.8;
-
-/// If more than this share of the last quarter was spoiled, nothing is known about the subject.
-const SPOILED_SHARE_MAX: f64 = 0.5;
 
 /// A load of at least this share of the sustained one that was too much is its limit.
 const NEAR_LIMIT: f64 = 0.8;
@@ -37,7 +32,7 @@ pub fn summarise(run: &mut Run) {
     run.total = merged(run.samples.iter());
     // A spoiled sample says nothing, so it is in no figure, unless there are no others.
     let judged = &run.samples[quarter.clone()];
-    let good = || judged.iter().filter(|sample| !is_spoiled(sample));
+    let good = || judged.iter().filter(|sample| !sample.is_spoiled());
     run.last_quarter = if good().next().is_some() { merged(good()) } else { merged(judged.iter()) };
     run.summary = summary(&run.samples, quarter, &run.total, &run.last_quarter);
 }
@@ -45,7 +40,7 @@ pub fn summarise(run: &mut Run) {
 /// How many samples of the last quarter say something: those that nothing spoiled.
 #[must_use]
 pub fn samples_that_count(samples: &[Sample]) -> usize {
-    let says_something = |sample: &&Sample| !is_spoiled(sample) && !sample.verdict.unjudged;
+    let says_something = |sample: &&Sample| !sample.is_spoiled() && !sample.verdict.unjudged;
     samples[last_quarter(samples)].iter().filter(says_something).count()
 }
 
@@ -62,7 +57,7 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
         from_fill_ratio: judged.first().map_or(0.0, fill_ratio),
         to_fill_ratio: judged.last().map_or(0.0, fill_ratio),
         samples: u32::try_from(judged.len()).unwrap_or(u32::MAX),
-        throughput_per_s: throughput_per_s(judged.iter().filter(|sample| !is_spoiled(sample)))
+        throughput_per_s: throughput_per_s(judged.iter().filter(|sample| !sample.is_spoiled()))
             .or_else(|| throughput_per_s(judged.iter()))
             .unwrap_or(0.0),
         sustained_per_s,
@@ -99,21 +94,16 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
 /// The rate in the samples that were judged sustained; none if it does not hold over the quarter as
 /// a whole.
 fn sustained_per_s(judged: &[Sample]) -> Option<f64> {
-    let all_per_s = throughput_per_s(judged.iter().filter(|sample| !is_spoiled(sample)))?;
+    let all_per_s = throughput_per_s(judged.iter().filter(|sample| !sample.is_spoiled()))?;
     let good_per_s = throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained))?;
     (all_per_s >= good_per_s * STEADY_SHARE_MIN).then_some(good_per_s)
-}
-
-/// Whether the sample shows the laboratory or its host.
-fn is_spoiled(sample: &Sample) -> bool {
-    sample.lab_limited.is_some()
 }
 
 /// Whether a load near `per_s`, or a higher one, was too much for the subject.
 fn is_limit_reached(samples: &[Sample], per_s: f64) -> bool {
     samples.iter().skip(WARM_UP_SAMPLES as usize).any(|sample| {
         let verdict = &sample.verdict;
-        let was_too_much = !verdict.sustained && !verdict.unjudged && !is_spoiled(sample);
+        let was_too_much = !verdict.sustained && !verdict.unjudged && !sample.is_spoiled();
         was_too_much && sample.load_per_s >= per_s * NEAR_LIMIT
     })
 }
@@ -149,7 +139,7 @@ fn last_quarter(samples: &[Sample]) -> Range<usize> {
     let reached = samples.iter().map(fill_ratio).fold(0.0, f64::max);
     let start = if reached > 0.0 {
         // Fill never sinks, so those from the first on are all of them.
-        samples.iter().position(|sample| fill_ratio(sample) >= reached * FROM_SHARE)
+        samples.iter().position(|sample| fill_ratio(sample) >= reached * LAST_QUARTER)
     } else {
         Some(end - end.div_ceil(4))
     };

@@ -16,5 +16,8 @@ pub use bang::{BangRun, BangSecond};
 pub use fault::{Fault, FaultKind, FaultSample};
 pub use histogram::Histogram;
 pub use manifest::{Manifest, ProcessorTimes, Resources};
-pub use run::{Goal, Held, Outcome, Plan, RUN_FORMAT, Run, Sample, Summary, TimesSummary, Verdict};
+pub use run::{
+    Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample, Summary,
+    TimesSummary, Verdict,
+};
 pub use tally::{Class, KindTally, OriginTally, Tally};

@@ -63,6 +63,12 @@ pub struct Verdict {
     pub reason: String,
 }
 
+/// The last quarter of a run begins at this share of the fill ratio that it reached.
+pub const LAST_QUARTER: f64 = 0.75;
+
+/// If more than this share of the last quarter was spoiled, nothing is known about the subject.
+pub const SPOILED_SHARE_MAX: f64 = 0.5;
+
 /// One sample period: a line of `samples.csv`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
@@ -93,6 +99,12 @@ impl Sample {
     pub fn compact(&mut self) {
         self.tally.compact();
         self.origin.lag.compact();
+    }
+
+    /// Whether it shows the laboratory or its machine, and says nothing about the subject.
+    #[must_use]
+    pub fn is_spoiled(&self) -> bool {
+        self.lab_limited.is_some()
     }
 
     /// Right answers per second.
@@ -222,6 +234,14 @@ pub struct Summary {
     pub lab_limited_share: f64,
     /// The commonest reason for that.
     pub lab_limited: Option<String>,
+}
+
+impl Summary {
+    /// Whether so much was spoiled that nothing is known about the subject.
+    #[must_use]
+    pub fn is_spoiled(&self) -> bool {
+        self.lab_limited_share > SPOILED_SHARE_MAX
+    }
 }
 
 /// A load that was sustained in several samples in a row.

@@ -68,7 +68,7 @@ pub fn live_line(run: &Run) -> String {
     if !verdict.reason.is_empty() {
         last = format!("{last}: {}", plain(&verdict.reason, STATE_CHARS_MAX));
     }
-    if sample.lab_limited.is_some() {
+    if sample.is_spoiled() {
         last.push_str(" [spoiled]");
     }
     columns(cells, &last)

@@ -8,7 +8,7 @@ const REFUSED_MIN: u64 = 100;
 /// The words about a subject that gives no right answer, with what it said and what to do.
 pub(super) fn of(samples: &[Sample]) -> Option<String> {
     let faults: u64 = samples.iter().map(|sample| sample.tally.faults_total()).sum();
-    let is_spoiled = samples.iter().any(|sample| sample.lab_limited.is_some());
+    let is_spoiled = samples.iter().any(Sample::is_spoiled);
     if is_spoiled
         || samples.len() < 2
         || faults < REFUSED_MIN

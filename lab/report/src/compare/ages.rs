@@ -2,13 +2,10 @@
 //! than a full one, so a comparison of two ages says nothing about the caches.
 
 use crate::format::number;
-use humboldt_lab_record::{Run, Sample};
+use humboldt_lab_record::{LAST_QUARTER, Run, Sample};
 
 /// A cache that was filled to this has begun to replace what it stored.
 const FULL: f64 = 1.0;
-
-/// The window ends at the largest fill ratio that all have, and begins at this share of it.
-const FROM_SHARE: f64 = 0.75;
 
 /// A window of a smaller part of the fill ratio says too little.
 const SHARE_MIN: f64 = 0.1;
@@ -35,7 +32,7 @@ impl Ages {
             return None;
         }
         let overlap = to - from;
-        let from = if overlap >= to * SHARE_MIN { from } else { to * FROM_SHARE };
+        let from = if overlap >= to * SHARE_MIN { from } else { to * LAST_QUARTER };
         Some(Self { from, to })
     }
 
@@ -53,7 +50,7 @@ impl Ages {
     /// Answers per second of a run at these ages, and the share of hits in answers to plain GETs.
     pub(crate) fn rates(self, run: &Run) -> Option<(f64, f64)> {
         let is_within = |sample: &&Sample| {
-            sample.lab_limited.is_none()
+            !sample.is_spoiled()
                 && sample.fill_ratio >= self.from
                 // The sample that reached the end is part of it.
                 && sample.fill_ratio <= self.to + f64::EPSILON

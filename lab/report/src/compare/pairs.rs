@@ -62,9 +62,6 @@ pub struct Pairs {
 /// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
-/// A run of which more was spoiled has no result.
-const SPOILED_SHARE_MAX: f64 = 0.5;
-
 /// A verdict needs so many pairs.
 const PAIRS_MIN: usize = 5;
 
@@ -99,7 +96,7 @@ fn has_result(run: &Run) -> bool {
     matches!(run.outcome, End::Filled | End::TimeUp)
         && !run.samples.is_empty()
         && summary.wrong_content == 0
-        && summary.lab_limited_share <= SPOILED_SHARE_MAX
+        && !summary.is_spoiled()
 }
 
 /// Two settings at the same ages.

@@ -37,11 +37,10 @@ pub(crate) fn summary(run: &Run) -> Table {
         run.calibration.map(|limit| format!("{} requests/s without a cache between", rough(limit)));
     row(
         "Sustained, answers/s",
-        match summary.limit_reached {
-            Some(false) => summary
-                .sustained_per_s
-                .map_or(NOTHING.to_owned(), |sustained| format!("at least {}", rough(sustained))),
-            _ => summary.sustained_per_s.map_or(NOTHING.to_owned(), rough),
+        match (summary.sustained_per_s, summary.limit_reached) {
+            (None, _) => NOTHING.to_owned(),
+            (Some(sustained), Some(false)) => format!("at least {}", rough(sustained)),
+            (Some(sustained), _) => rough(sustained),
         },
         ceiling.unwrap_or_default(),
     );

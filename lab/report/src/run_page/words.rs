@@ -10,8 +10,6 @@ use humboldt_lab_record::{FaultKind, Outcome, Run};
 const NEAR_CALIBRATION: f64 = 0.8;
 /// A last quarter of fewer samples has little meaning.
 const FEW_SAMPLES: u32 = 20;
-/// Above this share of spoiled samples nothing is known about the cache.
-const SPOILED_SHARE_MAX: f64 = 0.5;
 /// So many requests without a right answer may have had bad luck.
 const FAULT_SHARE_GRAVE: f64 = 0.001;
 /// As many characters of a reason are shown.
@@ -238,7 +236,7 @@ fn lab_limited(run: &Run) -> Option<Warning> {
         percent(share),
         plain(reason, REASON_CHARS_MAX)
     );
-    if share > SPOILED_SHARE_MAX {
+    if run.summary.is_spoiled() {
         let text = format!("{spoiled} They say nothing about the cache.");
         return Some(grave("Not measured: the laboratory or its machine was the limit", text));
     }

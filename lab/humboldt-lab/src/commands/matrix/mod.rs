@@ -35,11 +35,8 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         })?;
     }
     let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
-    let requires = |cell: &&Cell| match &cell.task {
-        Task::Peak(peak) => !peak.require.is_empty(),
-        Task::Bang(_) => false,
-    };
-    if cells.iter().any(|cell| requires(&cell)) {
+    let requires = |cell: &Cell| matches!(&cell.task, Task::Peak(peak) if !peak.require.is_empty());
+    if cells.iter().any(requires) {
         return Err(Failure::usage("`require` is for `humboldt-lab peak`, not for an experiment"));
     }
     if arguments.dry_run {
