@@ -127,9 +127,10 @@ struct Debts {
     voids: AtomicUsize,
 }
 
-/// Keys for which a newer answer arrived while the index was being read, and did not get into the
-/// directory: no request finds the older records that the reading finds. They are removed when the
-/// index is complete, or before the directory is closed.
+/// Keys for which a newer answer arrived while the index was being read, or the directory was out
+/// of service or not configured, and did not get into the directory: no request finds the older
+/// records that the reading finds. They are removed when the index is complete, or before the
+/// directory is closed.
 #[derive(Default)]
 struct Hidden {
     /// In an order that repeats, as those of [`Debts`].
@@ -259,10 +260,12 @@ impl Dir {
 
     /// Removes a key because there is a newer answer, now or before the directory is used again.
     pub(crate) async fn forget(&self, key: &Key) -> bool {
+        // An index that is being read does not know yet, and one that is out of service, or being
+        // closed, has no answer. It may become so at any time.
+        let knows = || self.scheme.knows_all() && !self.is_leaving;
+        let knew = knows();
         if !self.scheme.contains(key) {
-            // While the index is being read it does not know yet, and that of a directory that is
-            // being closed has no answer.
-            let is_known = !self.rebuilding.load(Relaxed) && !self.is_leaving;
+            let is_known = knew && knows();
             if is_known || self.debts.hidden.add(*key) {
                 return false;
             }
@@ -516,6 +519,21 @@ mod tests {
         assert!(scheme.body(&key(1)).is_some(), "it waits");
         scheme.faults.unread.store(false, SeqCst);
         assert!(!cache.on_disk(&key(1)), "and nobody finds it meanwhile");
+        block_on(cache.maintain());
+        assert!(scheme.body(&key(1)).is_none());
+    }
+
+    /// An error took it out of service, and the next configuration opens it again.
+    #[test]
+    fn what_is_replaced_while_a_directory_is_out_of_service_is_never_found() {
+        let (cache, scheme) = unread(1);
+        scheme.faults.unread.store(false, SeqCst);
+        block_on(cache.maintain());
+        scheme.faults.down.store(true, SeqCst);
+        block_on(cache.remove_from_disk(&key(1)));
+        scheme.faults.down.store(false, SeqCst);
+        cache.reconfigure(SETTINGS, configs(std::slice::from_ref(&scheme)));
+        assert!(scheme.body(&key(1)).is_some() && !cache.on_disk(&key(1)));
         block_on(cache.maintain());
         assert!(scheme.body(&key(1)).is_none());
     }

@@ -194,8 +194,12 @@ pub trait Scheme: Send + Sync {
     /// Its load, 0 to 1000, for `store_dir_select_algorithm least-load`.
     fn load(&self) -> u16;
 
-    /// Whether the index has this key. `false` is certain only when the rebuild is done.
+    /// Whether the index has this key. `false` is certain only while [`Scheme::knows_all`].
     fn contains(&self, key: &Key) -> bool;
+
+    /// Whether the index is complete, and the directory in service: an index that is being read, or
+    /// cannot be asked, does not know all the records that a later instance may find.
+    fn knows_all(&self) -> bool;
 
     /// Opens a stored object. `None` when it is not there.
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>>;

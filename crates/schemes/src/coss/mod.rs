@@ -150,6 +150,10 @@ impl Scheme for Coss {
             && dir.index.peek(IndexKey::from(key)).is_some()
     }
 
+    fn knows_all(&self) -> bool {
+        self.dir.in_service().is_ok() && self.dir.is_rebuilt()
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }

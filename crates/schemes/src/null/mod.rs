@@ -45,6 +45,10 @@ impl Scheme for Null {
         false
     }
 
+    fn knows_all(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&'a self, _key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(ready(Ok(None)))
     }

@@ -127,6 +127,10 @@ impl Scheme for Ring {
             && index.is_some_and(|index| index.get(self.store.hash(key)).is_some())
     }
 
+    fn knows_all(&self) -> bool {
+        self.store.may_store()
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         self.store.start_keeper();
         Box::pin(reader::open(&self.store, key))

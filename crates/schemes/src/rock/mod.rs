@@ -178,6 +178,10 @@ impl Scheme for Rock {
         self.dir.device.in_service().is_ok() && self.dir.index.peek(IndexKey::from(key)).is_some()
     }
 
+    fn knows_all(&self) -> bool {
+        self.dir.device.in_service().is_ok() && self.dir.rebuild.is_done()
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }

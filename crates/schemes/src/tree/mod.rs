@@ -161,6 +161,10 @@ impl Scheme for TreeScheme {
         self.dir.in_service().is_ok() && self.dir.index.peek(IndexKey::from(key)).is_some()
     }
 
+    fn knows_all(&self) -> bool {
+        self.dir.in_service().is_ok() && self.dir.rebuild.is_done()
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }

@@ -118,8 +118,11 @@ impl Scheme for TestScheme {
     }
 
     fn contains(&self, key: &Key) -> bool {
-        let knows = !self.faults.down.load(SeqCst) && !self.faults.unread.load(SeqCst);
-        knows && self.stored.lock().contains_key(key)
+        self.knows_all() && self.stored.lock().contains_key(key)
+    }
+
+    fn knows_all(&self) -> bool {
+        !self.faults.down.load(SeqCst) && !self.faults.unread.load(SeqCst)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
