@@ -81,9 +81,8 @@ async fn reload(world: &Rc<World>, chance: &mut Chance) {
     let cache_mem = chance.one(&MEMORY);
     trace::line(|| format!("reload with cache_mem {cache_mem}"));
     world.site.totals.add("reloads", 1);
-    world.reload(cache_mem);
-    if world.plan.dirs.is_empty() || chance.per_mille(500) {
-        return world.publish(Vec::new());
-    }
-    stores::change(world, Chance::new(chance.below(u64::MAX), 4)).await;
+    let are_the_same = world.plan.dirs.is_empty() || chance.per_mille(500);
+    let dirs =
+        (!are_the_same).then(|| stores::other(&world.plan, Chance::new(chance.below(u64::MAX), 4)));
+    world.reload(cache_mem, dirs).await;
 }

@@ -1,14 +1,15 @@
 //! The cache directories, on a simulated disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_conf::Config;
+use humboldt_schemes::SchemeKind;
 use humboldt_schemes::simulated::{Disk, Faults};
-use humboldt_schemes::{DirOptions, Levels, OpenError, SchemeKind};
 use humboldt_store::dirs::DirConfig;
-use humboldt_store::scheme::Scheme;
+use humboldt_stores::Stores;
 use tokio::sync::Notify;
 
 use crate::chance::Chance;
@@ -19,7 +20,10 @@ use crate::world::World;
 /// How often it is looked whether the power has failed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Most tries to open a directory while the power fails again and again.
+/// How often the program looks whether a directory has lost its last readers.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// Most tries to open directories while the power fails again and again.
 const TRIES_MAX: usize = 20;
 
 /// A directory of a plan.
@@ -39,76 +43,56 @@ impl DirPlan {
         }
     }
 
-    fn options(&self, path: &Path) -> DirOptions {
-        let kind = SchemeKind::named(self.scheme).expect("a scheme");
-        let mut options = DirOptions::of(kind.defaults(), path, self.mebibytes << 20);
-        options.max_bytes = self.max_bytes;
-        if let Some(levels) = options.own.levels_mut() {
-            *levels = Levels { l1: 2, l2: 4 };
-        }
-        options
+    /// Its line in squid.conf.
+    fn line(&self, number: usize, root: &Path) -> String {
+        let Self { scheme, mebibytes, max_bytes } = self;
+        let path = self.path(number, root);
+        let kind = SchemeKind::named(scheme).expect("a scheme");
+        let has_levels = kind.defaults().levels_mut().is_some();
+        let levels = if has_levels { " 2 4" } else { "" };
+        let limit = match *max_bytes {
+            u64::MAX => String::new(),
+            bytes => format!(" max-size={bytes}"),
+        };
+        format!("cache_dir {scheme} {} {mebibytes}{levels}{limit}\n", path.display())
+    }
+
+    fn path(&self, number: usize, root: &Path) -> PathBuf {
+        root.join(format!("{number}-{}", self.scheme))
     }
 }
 
-/// An open directory.
-pub(crate) struct Open {
-    pub(crate) number: usize,
-    pub(crate) plan: DirPlan,
-    pub(crate) scheme: Arc<dyn Scheme>,
+/// The directories that are configured, by their numbers in the plan.
+pub(crate) type Dirs = Vec<(usize, DirPlan)>;
+
+/// All of a plan.
+pub(crate) fn all(plan: &Plan) -> Dirs {
+    plan.dirs.iter().copied().enumerate().collect()
 }
 
-impl Open {
-    /// Opens directory `number` below `root`.
-    fn try_new(number: usize, plan: DirPlan, root: &Path) -> Result<Self, OpenError> {
-        let path = root.join(format!("{number}-{}", plan.scheme));
-        let scheme = humboldt_schemes::open(&plan.options(&path))?;
-        Ok(Self { number, plan, scheme })
-    }
-
-    /// The same at the start of a life. Where the power fails meanwhile, it comes back.
-    pub(crate) fn new(number: usize, plan: DirPlan, root: &Path, disk: &Arc<Disk>) -> Self {
-        for _ in 0..TRIES_MAX {
-            match Self::try_new(number, plan, root) {
-                Ok(open) => return open,
-                Err(error) if disk.is_off() => {
-                    trace::line(|| "the power fails during the start".into());
-                    drop(error);
-                    disk.power_up();
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-        panic!("directory {number} cannot be opened");
-    }
-
-    pub(crate) fn config(&self) -> DirConfig {
-        DirConfig {
-            index: self.number,
-            scheme: Arc::clone(&self.scheme),
-            object_bytes_max: self.plan.max_bytes,
-            read_only: false,
-        }
-    }
-
-    /// As one that leaves the configuration.
-    fn leaving(&self) -> DirConfig {
-        DirConfig { object_bytes_max: 0, read_only: true, ..self.config() }
-    }
-
-    /// Whether somebody beside the list here and the table of the cache has it.
-    fn is_in_use(&self) -> bool {
-        Arc::strong_count(&self.scheme) > 2
-    }
+/// Their lines in squid.conf.
+pub(crate) fn lines(dirs: &Dirs, root: &Path) -> String {
+    dirs.iter().map(|(number, dir)| dir.line(*number, root)).collect()
 }
 
-/// Time that the last readers of a directory have that leaves the configuration.
-const LAST_READERS_MAX: Duration = Duration::from_secs(600);
+/// Opens them at the start of a life. Where the power fails meanwhile, it comes back.
+pub(crate) fn open(stores: &mut Stores, config: &Config, disk: &Disk) -> Vec<DirConfig> {
+    for _ in 0..TRIES_MAX {
+        let open = stores.open(config);
+        if open.len() == config.cache_dir.len() {
+            return open;
+        }
+        assert!(disk.is_off(), "a directory cannot be opened");
+        trace::line(|| "the power fails during the start".into());
+        disk.power_up();
+    }
+    panic!("directories cannot be opened");
+}
 
-/// Puts other directories into force: some leave, come back, or have another `max-size`. As the
-/// program does it: the last readers of one that leaves read on, and then it is closed.
-pub(crate) async fn change(world: &World, mut chance: Chance) {
-    let mut wanted: Vec<(usize, DirPlan)> = Vec::new();
-    for (number, dir) in world.plan.dirs.iter().enumerate() {
+/// Other directories: some leave, come back, or have another `max-size`.
+pub(crate) fn other(plan: &Plan, mut chance: Chance) -> Dirs {
+    let mut wanted = Dirs::new();
+    for (number, dir) in plan.dirs.iter().enumerate() {
         let max_bytes = match chance.below(10) {
             0..3 => continue,
             3 | 4 => chance.one(&[u64::MAX, 100_000]),
@@ -117,45 +101,30 @@ pub(crate) async fn change(world: &World, mut chance: Chance) {
         wanted.push((number, DirPlan { max_bytes, ..*dir }));
     }
     trace::line(|| format!("directories: {wanted:?}"));
-    let is_wanted = |open: &Open| wanted.contains(&(open.number, open.plan));
-    let (stay, leave) = world.dirs.take().into_iter().partition::<Vec<Open>, _>(is_wanted);
-    world.dirs.replace(stay);
-    world.publish(leave.iter().map(Open::leaving).collect());
-    let left = async {
-        while leave.iter().any(Open::is_in_use) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    _ = tokio::time::timeout(LAST_READERS_MAX, left).await;
-    if !leave.is_empty() {
-        world.shared.cache.prepare_close().await;
-    }
-    for open in &leave {
-        if let Err(error) = open.scheme.close() {
-            let error = without_root(world, &error);
-            trace::line(|| format!("directory {} is not closed cleanly: {error}", open.number));
-        }
-    }
-    drop(leave);
-    for (number, plan) in wanted {
-        if world.dirs.borrow().iter().any(|open| open.number == number) {
-            continue;
-        }
-        match Open::try_new(number, plan, &world.root) {
-            Ok(open) => world.dirs.borrow_mut().push(open),
-            Err(error) if world.disks_fail() => {
-                trace::line(|| format!("not opened: {}", without_root(world, &error)));
-            }
-            Err(error) => world.site.wrong(format!("directory {number}: {error}")),
-        }
-    }
-    world.dirs.borrow_mut().sort_by_key(|open| open.number);
-    world.publish(Vec::new());
+    wanted
 }
 
-/// An error without the name of the temporary directory, which is another one each time.
-fn without_root(world: &World, error: &impl ToString) -> String {
-    error.to_string().replace(&*world.root.to_string_lossy(), "")
+/// Puts the configured directories into force, as the program does after everything else.
+pub(crate) async fn reconfigure(world: &World, config: &Config) {
+    let mut stores = world.stores.lock().await;
+    stores.reconfigure(config, &world.shared.cache).await;
+    for (number, dir) in &*world.dirs.borrow() {
+        let is_open = stores.is_there(&dir.path(*number, &world.root));
+        if !is_open && !world.disks_fail() {
+            world.site.wrong(format!("directory {number} cannot be opened"));
+        }
+    }
+}
+
+/// Closes those that have lost their last readers, as the program does.
+pub(crate) async fn watch(world: Rc<World>) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let mut stores = world.stores.lock().await;
+        if stores.has_left() {
+            stores.end_leaving(&world.shared.cache).await;
+        }
+    }
 }
 
 /// Ends what the directories have begun, in the disk's time, until the power fails.

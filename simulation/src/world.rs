@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{Config, HttpPort};
+use humboldt_conf::HttpPort;
 use humboldt_exchange::memory;
 use humboldt_logs::access::{AccessFormat, LogFormat};
 use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
@@ -21,10 +21,9 @@ use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::simulated::Disk;
-use humboldt_store::dirs::DirConfig;
-use humboldt_store::purges::PurgePlaces;
-use humboldt_store::{Cache, CacheSettings, NoEvents};
-use tokio::sync::Notify;
+use humboldt_store::{Cache, NoEvents};
+use humboldt_stores::Stores;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 
 use crate::chance::Chance;
@@ -33,7 +32,7 @@ use crate::operator;
 use crate::origin;
 use crate::plan::Plan;
 use crate::site::Site;
-use crate::stores::{self, DirPlan, Open};
+use crate::stores::{self, Dirs};
 use crate::trace;
 
 /// The network that rules deny.
@@ -54,9 +53,10 @@ pub(crate) struct World {
     asking: Rc<Cell<usize>>,
     chance: Rc<RefCell<Chance>>,
     pub(crate) disk: Arc<Disk>,
-    pub(crate) dirs: RefCell<Vec<Open>>,
-    /// The `cache_mem` in force.
-    cache_mem: Cell<&'static str>,
+    /// Those that are configured.
+    pub(crate) dirs: RefCell<Dirs>,
+    /// Those that are open.
+    pub(crate) stores: Mutex<Stores>,
     /// Where the directories are.
     pub(crate) root: PathBuf,
     crash: Rc<Notify>,
@@ -84,20 +84,18 @@ impl World {
         log: &Log<'_>,
         disk: &Arc<Disk>,
     ) -> Rc<Self> {
-        let (snapshot, settings) = configure(plan, plan.cache_mem);
+        let dirs = stores::all(plan);
+        let snapshot = configure(plan, plan.cache_mem, &dirs, log.folder);
+        let config = &snapshot.config;
         let logs = LogService::start().expect("a log thread");
         let options = SinkOptions { cores: plan.cores, ..SinkOptions::default() };
         let destination = Destination::File(log.folder.join("access.log"));
         let sink = logs.open(destination, options).expect("a log");
-        let open = |(number, dir): (usize, &DirPlan)| Open::new(number, *dir, log.folder, disk);
-        let dirs: Vec<Open> = plan.dirs.iter().enumerate().map(open).collect();
-        let configs = dirs.iter().map(Open::config).collect();
-        let cache = Cache::new(settings, plan.cores, configs, Arc::new(NoEvents));
-        if !dirs.is_empty() {
-            let log = log.folder.join("humboldt.purges");
-            let places = PurgePlaces { log, former: Vec::new() };
-            cache.purges().keep_in(Some(places)).expect("a log of purges");
-        }
+        let mut stores = Stores::default();
+        let open = stores::open(&mut stores, config, disk);
+        let settings = humboldt_stores::settings(config);
+        let cache = Cache::new(settings, plan.cores, open, Arc::new(NoEvents));
+        stores.keep_purges(config, &cache);
         let port = Arc::new(snapshot.config.http_port[0].clone());
         let names = Arc::new(NameCache::new(10));
         let shared = Shared::new(snapshot, vec![access_log(&sink)], cache, names, plan.cores);
@@ -105,7 +103,6 @@ impl World {
         let chance = Rc::new(RefCell::new(Chance::new(plan.seed, 100 + life)));
         let asking = Rc::new(Cell::new(0));
         let (plan, site) = (Rc::clone(plan), Rc::clone(site));
-        let cache_mem = Cell::new(plan.cache_mem);
         let (disk, crash) = (Arc::clone(disk), Rc::default());
         let world = Rc::new(Self {
             plan,
@@ -118,7 +115,7 @@ impl World {
             chance,
             disk,
             dirs: dirs.into(),
-            cache_mem,
+            stores: stores.into(),
             root: log.folder.to_owned(),
             crash,
             logs,
@@ -173,19 +170,15 @@ impl World {
         }));
     }
 
-    /// Puts another configuration into force.
-    pub(crate) fn reload(&self, cache_mem: &'static str) {
-        let (snapshot, _) = configure(&self.plan, cache_mem);
-        self.shared.replace(snapshot, vec![access_log(&self.sink)]);
+    /// Puts another configuration into force, the directories behind everything else.
+    pub(crate) async fn reload(&self, cache_mem: &str, dirs: Option<Dirs>) {
+        if let Some(dirs) = dirs {
+            self.dirs.replace(dirs);
+        }
+        let snapshot = configure(&self.plan, cache_mem, &self.dirs.borrow(), &self.root);
+        self.shared.replace(Arc::clone(&snapshot), vec![access_log(&self.sink)]);
         self.cores.iter().for_each(|core| core.reconfigure());
-        self.cache_mem.set(cache_mem);
-    }
-
-    /// Puts the settings and directories of the cache into force.
-    pub(crate) fn publish(&self, leaving: Vec<DirConfig>) {
-        let (_, settings) = configure(&self.plan, self.cache_mem.get());
-        let configs = self.dirs.borrow().iter().map(Open::config).collect();
-        self.shared.cache.reconfigure_leaving(settings, configs, leaving);
+        stores::reconfigure(self, &snapshot.config).await;
     }
 
     /// Whether directories may fail.
@@ -193,9 +186,11 @@ impl World {
         self.plan.disk_fails || self.disk.is_off() || self.plan.disk_ms > 100
     }
 
-    /// Whether all directories of the plan are configured. One that is away obeys nobody.
+    /// Whether all directories of the plan are open. One that is away obeys nobody, and one that is
+    /// leaving may be closed before it has obeyed.
     pub(crate) fn has_all_dirs(&self) -> bool {
-        self.dirs.borrow().len() == self.plan.dirs.len()
+        let open = self.stores.try_lock().map_or(0, |stores| stores.open_count());
+        open == self.plan.dirs.len()
     }
 
     /// Waits a little for the power to fail, and ends the life in any case.
@@ -224,6 +219,7 @@ impl World {
         let helpers = [
             tokio::task::spawn_local(maintain(Arc::clone(&self.shared))),
             tokio::task::spawn_local(operator::run(Rc::clone(self))),
+            tokio::task::spawn_local(stores::watch(Rc::clone(self))),
         ];
         let clients: Vec<JoinHandle<()>> = (0..self.plan.clients as u64)
             .map(|number| tokio::task::spawn_local(client::run(Rc::clone(self), number)))
@@ -323,11 +319,13 @@ fn access_log(sink: &Arc<LineSink>) -> AccessLog {
 }
 
 /// The configuration of a plan.
-fn configure(plan: &Plan, cache_mem: &str) -> (Arc<Snapshot>, CacheSettings) {
+fn configure(plan: &Plan, cache_mem: &str, dirs: &Dirs, root: &Path) -> Arc<Snapshot> {
     let mut text = String::from("http_port 3128\nvisible_hostname proxy.sim\n");
     text += &format!("cache_mem {cache_mem}\n");
     text += &format!("maximum_object_size_in_memory {}\n", plan.in_memory_max);
     text += "maximum_object_size 8 MB\n";
+    text += &format!("purge_log {}\n", root.join("humboldt.purges").display());
+    text += &stores::lines(dirs, root);
     text += if plan.collapsed { "collapsed_forwarding on\n" } else { "collapsed_forwarding off\n" };
     if plan.quick_abort {
         text += "quick_abort_min -1 KB\n";
@@ -341,20 +339,5 @@ fn configure(plan: &Plan, cache_mem: &str) -> (Arc<Snapshot>, CacheSettings) {
     text += "http_access allow all\n";
     let (config, diagnostics) = humboldt_conf::parse_str("simulated", &text);
     assert!(!diagnostics.has_errors(), "{}", diagnostics.render(false));
-    let settings = settings(&config);
-    let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles: {text}"));
-    (snapshot, settings)
-}
-
-fn settings(config: &Config) -> CacheSettings {
-    CacheSettings {
-        cache_mem_bytes: config.cache_mem,
-        memory_policy: config.memory_replacement_policy,
-        memory_object_bytes_max: config.maximum_object_size_in_memory,
-        disk_object_bytes_max: config.maximum_object_size,
-        read_ahead_bytes: config.read_ahead_gap,
-        dir_select: config.store_dir_select_algorithm,
-        memory_mode: config.memory_cache_mode,
-        in_transit: config.in_transit,
-    }
+    Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles: {text}"))
 }

@@ -11,14 +11,13 @@ use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_store::Cache;
 use humboldt_store::dirs::Dir;
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use humboldt_stores::Stores;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 
 use crate::control::{Control, End};
 use crate::error::StartError;
 use crate::log_files::StoreLog;
-use crate::stores::{self, Stores};
 
 /// How long the first request waits for the indexes of the cache directories.
 const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -79,7 +78,7 @@ pub(crate) fn open(
 fn open_now(config: &Config, store_log: Arc<StoreLog>, cores: usize) -> Opened {
     let mut stores = Stores::default();
     let schemes = stores.open(config);
-    let cache = Cache::new(stores::settings(config), cores, schemes, store_log);
+    let cache = Cache::new(humboldt_stores::settings(config), cores, schemes, store_log);
     stores.keep_purges(config, &cache);
     let names = Arc::new(NameCache::new(config.ipcache_size as usize));
     load_hosts(&names, config);
@@ -129,7 +128,7 @@ pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
     let (done, is_done) = std::sync::mpsc::sync_channel(1);
     let to_close = Arc::clone(cache);
     let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
-        stores::prepare_close(to_close.prepare_close());
+        wait_on_this_thread(humboldt_stores::prepare_close(&to_close));
         to_close.close();
         let _ = done.send(()); // nobody may wait any more
     });
@@ -145,14 +144,24 @@ pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
     }
 }
 
+/// Waits on a thread that may block.
+fn wait_on_this_thread(work: impl Future<Output = ()>) {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => tracing::error!("cache directories are left as they are: {error}"),
+    }
+}
+
 /// Closes directories whose last readers have ended, and opens them as they are configured now.
 pub(crate) fn end_leaving(stores: &Arc<Mutex<Stores>>, shared: &Arc<Shared>) {
     // The holder of the lock does it itself, or another round does.
-    if !stores.try_lock().is_some_and(|stores| stores.has_left()) {
+    if !stores.try_lock().is_ok_and(|stores| stores.has_left()) {
         return;
     }
     let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
-    let work = move || stores.lock().end_leaving(&shared.cache);
+    let work = move || {
+        wait_on_this_thread(async { stores.lock().await.end_leaving(&shared.cache).await });
+    };
     if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
         tracing::error!("cache directories are not closed: no thread for that: {error}");
     }
@@ -187,7 +196,9 @@ impl Reconfiguration {
         let (done, is_done) = oneshot::channel();
         let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
         let work = move || {
-            stores.lock().reconfigure(&snapshot, &shared.cache);
+            wait_on_this_thread(async {
+                stores.lock().await.reconfigure(&snapshot.config, &shared.cache).await;
+            });
             load_hosts(&shared.names, &snapshot.config);
             let _ = done.send(()); // the service may be ending
         };

@@ -12,7 +12,6 @@ mod log_files;
 mod ports;
 mod serve;
 mod start;
-mod stores;
 mod version;
 
 use std::ffi::OsString;

@@ -21,8 +21,9 @@ use humboldt_proxy::serve_connection;
 use humboldt_proxy::shared::Shared;
 use humboldt_runtime::broadcast::{Broadcast, Notice, Subscription};
 use humboldt_runtime::cores::{self, CoreError, CoreId, Cores};
+use humboldt_stores::Stores;
 use humboldt_sys::signal_mask;
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::cli::Cli;
@@ -32,7 +33,6 @@ use crate::disks::{self, Reconfiguration};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
-use crate::stores::Stores;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
 const HOLD_BACK: Duration = Duration::from_millis(20);

@@ -12,6 +12,7 @@ use humboldt_proxy::shared::Shared;
 use humboldt_sys::pid_file::{PidError, PidFile};
 use humboldt_sys::privileges::{self, PrivilegeError};
 use humboldt_sys::{cpu, daemon, descriptors, signal_mask};
+use tokio::sync::Mutex;
 
 use crate::cli::{Cli, Command};
 use crate::command;
@@ -22,7 +23,6 @@ use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::Ports;
 use crate::serve::{self, Service};
-use crate::stores;
 
 /// Carries out the command line.
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
@@ -52,7 +52,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
 fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
     prepare_dirs(config, source)?;
     drop_privileges(config, source)?;
-    for path in stores::create(config)? {
+    for path in humboldt_stores::create(config)? {
         say(&format!("{} is ready\n", path.display()));
     }
     Ok(())
@@ -111,7 +111,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         source,
         shared,
         ports: Arc::new(ports),
-        stores: Arc::new(parking_lot::Mutex::new(stores)),
+        stores: Arc::new(Mutex::new(stores)),
         store_log,
         logs,
         cache_log,
@@ -150,7 +150,9 @@ fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
     let Some(user) = target_user(config, source) else { return Ok(()) };
     let identity = privileges::find(user, target_group(config, user))?;
     for dir in config.cache_dir.iter().filter(|dir| !dir.path.exists() && dir.size_bytes > 0) {
-        let Some(folder) = stores::folder(dir).filter(|folder| !folder.exists()) else { continue };
+        let Some(folder) = humboldt_stores::folder(dir).filter(|folder| !folder.exists()) else {
+            continue;
+        };
         let what = format!("create {}", folder.display());
         configuration::create_private_dir(folder).map_err(StartError::system(what.clone()))?;
         std::os::unix::fs::chown(folder, Some(identity.uid), Some(identity.gid))

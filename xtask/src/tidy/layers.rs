@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 19] = [
+const ROWS: [&str; 20] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -18,6 +18,7 @@ const ROWS: [&str; 19] = [
     "humboldt-acl",
     "humboldt-store",
     "humboldt-schemes",
+    "humboldt-stores",
     "humboldt-logs",
     "humboldt-net",
     "humboldt-exchange",
