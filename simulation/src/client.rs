@@ -24,6 +24,9 @@ use crate::world::World;
 /// Longest time that a request may take: all time limits of the proxy together.
 const ENDS_WITHIN: Duration = Duration::from_secs(3 * 3600);
 
+/// Time between two requests of a calm client: what has come by then has been stored.
+const CALM_PAUSE: Duration = Duration::from_secs(5);
+
 /// Longest time that a request may go on without its client: a second, and late turns.
 const GONE_WITHIN: Duration = Duration::from_secs(3);
 
@@ -87,6 +90,9 @@ pub(crate) async fn run(world: Rc<World>, number: u64) {
     let mut chance = Chance::new(world.plan.seed, 1000 + number + 100 * world.life);
     for _ in 0..world.plan.requests {
         tokio::time::sleep(chance.delay(world.plan.client_ms)).await;
+        if world.plan.is_calm {
+            tokio::time::sleep(CALM_PAUSE).await;
+        }
         let resource =
             &world.site.resources[chance.below(world.site.resources.len() as u64) as usize];
         one(&world, resource, &mut chance, number).await;

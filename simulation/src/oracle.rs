@@ -175,6 +175,22 @@ impl<'a> Asked<'a> {
         if let Err(what) = outcome {
             wrong(&what);
         }
+        if world.plan.is_calm && is_whole && !self.is_found(&head.fields) {
+            wrong("it was said to be stored, and is not there");
+        }
+    }
+
+    /// Whether what was said to be stored is there. Notes what is said now.
+    fn is_found(&self, fields: &Fields) -> bool {
+        let is_to_be_there = match self.kind {
+            Kind::Get | Kind::Head | Kind::OnlyIfCached => self.resource.must_be_there(),
+            _ => false,
+        };
+        if matches!(self.kind, Kind::Get | Kind::Reload) && says(fields, "fwd=") {
+            let is_stored = says(fields, "stored") || says(fields, "storing");
+            self.resource.is_said_to_be_stored(is_stored);
+        }
+        !is_to_be_there || says(fields, "hit")
     }
 
     fn count(&self, world: &World, answer: &Answer, has_left: bool) {

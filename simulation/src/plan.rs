@@ -49,6 +49,9 @@ pub(crate) struct Plan {
     pub(crate) etags_per_mille: u64,
     /// How often a server answers before it has the request's body, in a thousand bodies.
     pub(crate) early_per_mille: u64,
+    /// Whether nothing happens but a client that asks for few things: what is said to be stored is
+    /// found again.
+    pub(crate) is_calm: bool,
     /// Whether a stop in order follows the last answer at once.
     pub(crate) stops_at_once: bool,
     pub(crate) quick_abort: bool,
@@ -75,6 +78,7 @@ impl Plan {
         match chance.below(20) {
             0 => plan.crowded(chance),
             1 => plan.with_rivals(chance),
+            2 => plan.calm(chance),
             _ => plan,
         }
     }
@@ -106,6 +110,7 @@ impl Plan {
             // By turns small enough for memory and too large.
             lengths: chance.per_mille(300).then_some([13_000, 66_000, 140_000]),
             is_plain: false,
+            is_calm: false,
             etags_per_mille: 800,
             stops_at_once: chance.per_mille(500),
             quick_abort: chance.per_mille(500),
@@ -170,6 +175,44 @@ impl Plan {
             dirs: vec![dir(chance), dir(chance)],
             disk_ms: chance.one(&[20, 500]),
             disk_fails: false,
+            ..self
+        }
+    }
+
+    /// One client asks for a few things again and again, with pauses, and a directory has room for
+    /// all of them.
+    fn calm(self, chance: &mut Chance) -> Self {
+        let dir = DirPlan { mebibytes: 30, max_bytes: u64::MAX, ..DirPlan::new(chance) };
+        Self {
+            resources: chance.one(&[1, 3]),
+            clients: 1,
+            requests: 40,
+            lives: 1,
+            server_ms: 20,
+            server_fails_per_mille: 0,
+            names_fail_per_mille: 0,
+            leaves_per_mille: 0,
+            slow_per_mille: 0,
+            changes: false,
+            jumps: false,
+            reloads: false,
+            insists: 5,
+            writes: 0,
+            purges: 0,
+            lengths: Some(chance.one(&[
+                [700; 3],
+                [17_000; 3],
+                [33_000; 3],
+                [65_000; 3],
+                [300_000; 3],
+            ])),
+            is_plain: true,
+            is_calm: true,
+            egress: false,
+            dirs: vec![dir],
+            disk_ms: chance.one(&[0, 1, 20]),
+            disk_fails: false,
+            crashes: false,
             ..self
         }
     }

@@ -16,6 +16,10 @@ pub(crate) const VARIANTS: usize = 3;
 const LENGTHS: [u64; 12] =
     [0, 1, 700, 4_096, 13_000, 16_000, 66_000, 140_000, 300_000, 700_000, 1_300_000, 5_000_000];
 
+/// The time by which an answer may be older than its client thinks: how long it took to come, and
+/// the rounding of ages.
+const FRESH_SLACK_MS: i64 = 5_000;
+
 /// Whom an answer is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -49,6 +53,8 @@ pub(crate) struct Resource {
     purged_ms: Cell<i64>,
     /// Purges of its tag or prefix that are under way.
     purging: Cell<u32>,
+    /// When it was last said to be stored, in ms since the beginning.
+    stored_ms: Cell<Option<i64>>,
     /// The version that the server has now.
     version: Cell<u32>,
     /// The oldest version that a client may get, by variant.
@@ -111,6 +117,7 @@ impl Resource {
             trouble_ms: Cell::new(-1),
             purged_ms: Cell::new(-1),
             purging: Cell::new(0),
+            stored_ms: Cell::new(None),
             version: Cell::new(1),
             floor: Default::default(),
             lasting: Cell::new(0),
@@ -161,6 +168,17 @@ impl Resource {
         let parts = [self.number as u64, u64::from(version), variant as u64, asker];
         let identity = parts.into_iter().fold(1, |identity, part| mix(identity ^ mix(part)));
         Body { identity, bytes: self.lengths[version as usize % self.lengths.len()] }
+    }
+
+    /// An answer has come, and it was said to be stored, or not.
+    pub(crate) fn is_said_to_be_stored(&self, is_stored: bool) {
+        self.stored_ms.set(is_stored.then(clock::elapsed_ms));
+    }
+
+    /// Whether a stored answer must still be there and fresh, where nothing takes it away.
+    pub(crate) fn must_be_there(&self) -> bool {
+        let fresh_ms = self.lifetime_s as i64 * 1000 - FRESH_SLACK_MS;
+        self.stored_ms.get().is_some_and(|at| clock::elapsed_ms() - at < fresh_ms)
     }
 
     /// Whether an answer to one client may go to another.
