@@ -53,6 +53,11 @@ pub(crate) enum Command {
     Origin(OriginArgs),
     /// Only the users of a workload, at a constant load
     Load(Box<LoadArgs>),
+    /// Check the laboratory itself: have it find the capacity of servers whose capacity is known
+    Verify(VerifyArgs),
+    /// A server of known capacity (used by `verify`)
+    #[command(hide = true)]
+    KnownServer(KnownServerArgs),
     /// Undo the changes of a laboratory that was killed (used by the program itself)
     #[command(hide = true)]
     Keeper,
@@ -512,4 +517,37 @@ pub(crate) struct LoadArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Known answers.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Each capacity is searched for by each controller, from below and from above: about \
+        2 minutes for each capacity, and 11 for those up to 100 requests a second. The exit code is 1 if a result \
+        is more than 3 % off, or missing. With --burn, an honest laboratory says that it could not measure."
+)]
+pub(crate) struct VerifyArgs {
+    /// Capacities of the servers, in requests per second, separated by commas
+    #[arg(
+        long,
+        value_name = "PER_SECOND",
+        value_delimiter = ',',
+        value_parser = units::positive,
+        default_value = "100,1000,10000"
+    )]
+    pub(crate) capacity: Vec<f64>,
+    /// Controllers, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "robust,classic")]
+    pub(crate) controller: Vec<ControllerKind>,
+    /// Keep so many processors busy meanwhile: there should be no result
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) burn: usize,
+}
+
+/// A server of known capacity.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KnownServerArgs {
+    /// Its capacity in requests per second
+    #[arg(value_parser = units::positive)]
+    pub(crate) capacity_per_s: f64,
 }

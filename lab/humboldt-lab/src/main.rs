@@ -54,6 +54,8 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Agent(arguments) => fleet::agent::run(&arguments, interrupt),
         Command::Origin(arguments) => commands::origin(&arguments, interrupt),
         Command::Load(arguments) => commands::load(&arguments, interrupt),
+        Command::Verify(arguments) => commands::verify(&arguments, interrupt),
+        Command::KnownServer(arguments) => commands::known_server(&arguments, interrupt),
         Command::Keeper => Ok(()),
     }
 }

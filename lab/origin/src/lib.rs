@@ -15,6 +15,7 @@
 
 mod answer;
 mod connection;
+pub mod known;
 mod listen;
 mod outbox;
 mod range;

@@ -214,3 +214,17 @@ fn the_banger_makes_its_own_urls() {
     assert!(done.out.contains("300"), "{}", done.out);
     assert!(out.join("report.html").exists());
 }
+
+/// `verify` starts it, and reads what it says.
+#[test]
+fn a_server_of_known_capacity_ends_with_its_input() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_humboldt-lab"));
+    command.args(["known-server", "500"]);
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(output.status.success() && lines.len() == 2, "{said}");
+    assert!(lines[0].starts_with("http://127.0.0.1:"), "{said}");
+    assert_eq!(lines[1], "0", "nobody asked it for anything");
+}
