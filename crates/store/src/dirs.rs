@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 use std::task::Poll;
 
+use humboldt_base::clock::UnixMillis;
+use humboldt_freshness::{AHEAD_S_MAX, Times};
 use parking_lot::Mutex;
 
 use crate::doorkeeper::Doorkeeper;
@@ -27,7 +29,8 @@ use crate::together;
 pub const DEBTS_MAX: usize = 65_536;
 
 /// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs
-/// a write each.
+/// a write each. Where that is impossible, because the directory is out of service or not
+/// configured, nothing that it has now is found any more.
 pub const HIDDEN_MAX: usize = 65_536;
 
 /// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and
@@ -136,9 +139,24 @@ struct Hidden {
     /// In an order that repeats, as those of [`Debts`].
     keys: Mutex<BTreeSet<Key>>,
     count: AtomicUsize,
+    /// There were too many: records that arrived until then are hidden too, in unix seconds. 0 if
+    /// there never were.
+    until_s: AtomicI64,
 }
 
 impl Hidden {
+    /// Hides all that the directory has now.
+    fn hide_all(&self) {
+        let until_s = UnixMillis::now().secs().saturating_add(AHEAD_S_MAX);
+        self.until_s.fetch_max(until_s, Relaxed);
+    }
+
+    /// Whether all records are hidden that arrived when this one did.
+    fn holds_all(&self, times: &Times) -> bool {
+        let until_s = self.until_s.load(Relaxed);
+        until_s != 0 && times.response_time <= until_s
+    }
+
     /// `false`: there are too many.
     fn add(&self, key: Key) -> bool {
         let mut keys = self.keys.lock();
@@ -270,7 +288,23 @@ impl Dir {
                 return false;
             }
         }
-        self.remove(key).await == Purged::Found
+        match self.scheme.remove(key).await {
+            Ok(found) => found,
+            Err(SchemeError::Down) => {
+                self.down.store(true, Relaxed);
+                self.debts.hidden.hide_all();
+                false
+            }
+            Err(_) => {
+                self.debts.add(*key);
+                false
+            }
+        }
+    }
+
+    /// Whether a record of it is hidden, as more newer answers have come than can be remembered.
+    pub(crate) fn hides(&self, times: &Times) -> bool {
+        self.debts.hidden.holds_all(times)
     }
 
     /// It has got the newest answer itself.
@@ -453,10 +487,13 @@ impl Table {
         !self.absent.is_empty()
     }
 
-    /// A newer answer replaces that of a directory too that is not configured now. Beyond
-    /// [`HIDDEN_MAX`] keys that is not remembered.
+    /// A newer answer replaces that of a directory too that is not configured now.
     pub(crate) fn hide_absent(&self, key: Key) {
-        self.absent.iter().for_each(|(_, debts)| _ = debts.hidden.add(key));
+        for (_, debts) in &self.absent {
+            if !debts.hidden.add(key) {
+                debts.hidden.hide_all();
+            }
+        }
     }
 
     /// A purge concerns directories too that are not configured now.
@@ -471,6 +508,7 @@ mod tests {
 
     use super::*;
     use crate::cache::Cache;
+    use crate::disk::Lookup;
     use crate::disk::tests::{SETTINGS, configs};
     use crate::events::NoEvents;
     use crate::scheme::{Record, RecordKind};
@@ -536,6 +574,41 @@ mod tests {
         assert!(scheme.body(&key(1)).is_some() && !cache.on_disk(&key(1)));
         block_on(cache.maintain());
         assert!(scheme.body(&key(1)).is_none());
+    }
+
+    /// More newer answers than can be remembered: nothing that was there before is found, what
+    /// comes later is.
+    #[test]
+    fn a_directory_that_was_out_of_service_for_long_shows_nothing_of_before() {
+        let one = |number, response_time| Record {
+            key: key(number),
+            kind: RecordKind::Object,
+            url: b"http://a.example/".as_slice().into(),
+            head: some_head().bytes().into(),
+            times: Times { response_time, ..some_times() },
+        };
+        let last = HIDDEN_MAX as u64;
+        let find = |cache: &Cache, number| {
+            block_on(cache.open(key(number), &key(number), b"http://a.example/"))
+        };
+        for is_configured in [true, false] {
+            let scheme = TestScheme::new("/one");
+            let configured = || configs(std::slice::from_ref(&scheme));
+            let cache = Cache::new(SETTINGS, 1, configured(), Arc::new(NoEvents));
+            scheme.place(one(last, 1000), b"old");
+            assert!(matches!(find(&cache, last), Lookup::Found(_)));
+            scheme.faults.down.store(true, SeqCst);
+            if !is_configured {
+                cache.reconfigure(SETTINGS, Vec::new());
+            }
+            (0..=last).for_each(|number| _ = block_on(cache.remove_from_disk(&key(number))));
+            scheme.faults.down.store(false, SeqCst);
+            cache.reconfigure(SETTINGS, configured());
+            assert!(cache.dirs()[0].is_in_service(), "it owes nothing");
+            assert!(matches!(find(&cache, last), Lookup::Absent));
+            scheme.place(one(last, UnixMillis::now().secs() + 2 * AHEAD_S_MAX), b"new");
+            assert!(matches!(find(&cache, last), Lookup::Found(_)));
+        }
     }
 
     #[test]
