@@ -3,8 +3,9 @@
 //! Facts that requests need again and again (rebuilding, down, room) are read from a scheme once a
 //! second and kept beside it, because a scheme may take every lock of its index for its figures.
 
+mod debts;
+
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -13,9 +14,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 use std::task::Poll;
 
-use humboldt_base::clock::UnixMillis;
-use humboldt_freshness::{AHEAD_S_MAX, Times};
-use parking_lot::Mutex;
+use humboldt_freshness::Times;
+
+use debts::Debts;
+pub use debts::{DEBTS_MAX, HIDDEN_MAX};
 
 use crate::doorkeeper::Doorkeeper;
 use crate::gate::Gate;
@@ -24,23 +26,11 @@ use crate::scheme::{Scheme, SchemeError};
 use crate::settings::{CacheSettings, DirSelect};
 use crate::together;
 
-/// Most removals that a directory may owe. One that owes more stays out of service until it is
-/// emptied.
-pub const DEBTS_MAX: usize = 65_536;
-
-/// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs
-/// a write each. Where that is impossible, because the directory is out of service or not
-/// configured, nothing that it has now is found any more.
-pub const HIDDEN_MAX: usize = 65_536;
-
 /// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and
 /// is out of service until it has made up for that. The same bound holds for removals that wait for
 /// something of a void URL on its way to some directory: of more, all directories owe the next one,
 /// and are out of service until nothing of the URL is on its way any more and they have removed it.
 pub(crate) const VOIDS_MAX: usize = 4096;
-
-/// So many hidden keys are removed at the same time.
-const HIDDEN_AT_ONCE: usize = 256;
 
 /// Most directories, once configured and now not, whose removals are remembered; the oldest is
 /// forgotten.
@@ -115,90 +105,6 @@ pub struct Dir {
     free_bytes: AtomicI64,
     /// Somebody does its housekeeping.
     is_maintained: AtomicBool,
-}
-
-/// Keys that a directory has yet to remove, because it was down or not configured. It is not used
-/// before it has removed them: a purged object must not return.
-#[derive(Default)]
-struct Debts {
-    /// In an order that repeats: a simulation's seed must decide which key is removed first.
-    keys: Mutex<BTreeSet<Key>>,
-    count: AtomicUsize,
-    overflowed: AtomicBool,
-    hidden: Hidden,
-    /// Removals from its disk without a waiting request.
-    voids: AtomicUsize,
-}
-
-/// Keys for which a newer answer arrived while the index was being read, or the directory was out
-/// of service or not configured, and did not get into the directory: no request finds the older
-/// records that the reading finds. They are removed when the index is complete, or before the
-/// directory is closed.
-#[derive(Default)]
-struct Hidden {
-    /// In an order that repeats, as those of [`Debts`].
-    keys: Mutex<BTreeSet<Key>>,
-    count: AtomicUsize,
-    /// There were too many: records that arrived until then are hidden too, in unix seconds. 0 if
-    /// there never were.
-    until_s: AtomicI64,
-}
-
-impl Hidden {
-    /// Hides all that the directory has now.
-    fn hide_all(&self) {
-        let until_s = UnixMillis::now().secs().saturating_add(AHEAD_S_MAX);
-        self.until_s.fetch_max(until_s, Relaxed);
-    }
-
-    /// Whether all records are hidden that arrived when this one did.
-    fn holds_all(&self, times: &Times) -> bool {
-        let until_s = self.until_s.load(Relaxed);
-        until_s != 0 && times.response_time <= until_s
-    }
-
-    /// `false`: there are too many.
-    fn add(&self, key: Key) -> bool {
-        let mut keys = self.keys.lock();
-        let has_room = keys.len() < HIDDEN_MAX || keys.contains(&key);
-        if has_room {
-            keys.insert(key);
-        }
-        self.count.store(keys.len(), Relaxed);
-        has_room
-    }
-
-    fn remove(&self, key: &Key) {
-        if self.count.load(Relaxed) > 0 {
-            let mut keys = self.keys.lock();
-            keys.remove(key);
-            self.count.store(keys.len(), Relaxed);
-        }
-    }
-
-    fn holds(&self, key: &Key) -> bool {
-        self.count.load(Relaxed) > 0 && self.keys.lock().contains(key)
-    }
-
-    fn some(&self) -> Vec<Key> {
-        self.keys.lock().iter().copied().take(HIDDEN_AT_ONCE).collect()
-    }
-}
-
-impl Debts {
-    fn add(&self, key: Key) {
-        let mut keys = self.keys.lock();
-        if keys.len() < DEBTS_MAX {
-            keys.insert(key);
-        } else {
-            self.overflowed.store(true, Relaxed);
-        }
-        self.count.store(keys.len(), Relaxed);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count.load(Relaxed) == 0
-    }
 }
 
 /// The result of a purge. From now on no request gets a purged answer.
@@ -505,6 +411,9 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering::SeqCst;
+
+    use humboldt_base::clock::UnixMillis;
+    use humboldt_freshness::AHEAD_S_MAX;
 
     use super::*;
     use crate::cache::Cache;
