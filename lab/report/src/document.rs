@@ -84,9 +84,9 @@ impl Section {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
-    /// Links to the reports in these folders.
-    pub(crate) fn of_reports(title: &str, folders: &[String]) -> Self {
-        let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+    /// Links to the reports in these folders, which have this name.
+    pub(crate) fn of_reports(title: &str, folders: &[String], report: &str) -> Self {
+        let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/{report}")));
         Self { links: links.collect(), ..Self::new(title) }
     }
 
@@ -201,6 +201,13 @@ impl Document {
         for section in self.sections.iter().filter(|section| section.short) {
             let tables = section.tables.iter().filter(|table| !table.rows.is_empty());
             tables.for_each(|table| out.push_str(&table.markdown()));
+        }
+        for section in self.sections.iter().filter(|section| !section.links.is_empty()) {
+            out.push_str(&format!("**{}**\n\n", markdown_text(&section.title)));
+            for (words, path) in &section.links {
+                out.push_str(&format!("- [{}]({path})\n", markdown_text(words)));
+            }
+            out.push('\n');
         }
         out
     }

@@ -8,7 +8,8 @@
 //! draws the same plots. (Only percentiles over all classes of a single sample, `response_p50_ms`
 //! and the like in samples.csv, are coarser when they are made from a run that was read.)
 
-use crate::ReportError;
+use crate::folder::write_whole;
+use crate::{ReportError, bang, run_page};
 use humboldt_lab_record::{BangRun, Class, Histogram, RUN_FORMAT, Run, Sample, Tally};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +32,14 @@ pub(crate) fn json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
     let mut text = serde_json::to_vec(&kept)?;
     text.push(b'\n');
     Ok(text)
+}
+
+/// The same, small enough for a repository: the histograms of the whole run are those of a sample.
+/// No figure of a page is made of them; those of the last quarter are complete.
+pub(crate) fn published_json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
+    let whole = Sample { tally: run.total.clone(), ..Sample::default() };
+    let total = Tally { fault_samples: run.total.fault_samples.clone(), ..kept(&whole).tally };
+    json(&Run { total, samples: run.samples.clone(), ..without_samples(run) })
 }
 
 /// Everything but the samples.
@@ -92,6 +101,23 @@ pub fn read_run(path: &Path) -> Result<Run, ReportError> {
 /// As [`read_run`].
 pub fn read_bang(path: &Path) -> Result<BangRun, ReportError> {
     read(path)
+}
+
+/// Writes report.html of a run or of a bang again, from its folder or its summary.json.
+///
+/// # Errors
+/// As [`read_run`], or if the page cannot be written.
+pub fn write_report(from: &Path, page: &Path) -> Result<(), ReportError> {
+    // Only a run has samples.
+    let document = match read::<Run>(from) {
+        Ok(run) => run_page::document(&run),
+        Err(error @ ReportError::NotARun { .. }) => {
+            let bang: BangRun = read(from).map_err(|_| error)?;
+            bang::document(&bang)
+        }
+        Err(error) => return Err(error),
+    };
+    write_whole(page, document.html().as_bytes())
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReportError> {
