@@ -1,10 +1,9 @@
 //! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM
 //! comparison.
 
-use crate::compare::{Repeats, novm, overlay, page_files};
+use crate::compare::{Repeats, novm, overlay};
 use crate::csv::field;
-use crate::document::{Document, Figure, Section, Warning};
-use crate::experiment::{Experiment, Made, PAGE};
+use crate::document::{Document, Figure, INDEX, Made, Section, Warning};
 use crate::format::{NOTHING, bytes, count, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line};
 use crate::provenance;
@@ -74,19 +73,14 @@ fn name(bang: &BangRun) -> String {
     words.iter().filter(|word| !word.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" · ")
 }
 
-/// The page of an experiment of bangs, with the files that belong to it. `report` is the name of
-/// each pass's report.
-pub(crate) fn bang_page(
-    experiment: &Experiment,
-    bangs: &[BangRun],
-    report: &str,
-) -> (Document, Vec<Made>) {
+/// The page of an experiment of bangs, with links to the report of each pass, and the files that
+/// belong to it.
+pub(crate) fn bang_page(title: &str, bangs: &[BangRun], reports: Section) -> (Document, Vec<Made>) {
     let groups = groups(bangs);
-    let mut document = document(&experiment.title, bangs, &groups);
-    let title = "The report of each pass";
-    document.sections.push(Section::of_reports(title, &experiment.folders, report));
-    let mut made = page_files(PAGE, &document);
-    made.push((format!("{PAGE}.csv"), csv(&groups)));
+    let mut document = document(title, bangs, &groups);
+    document.sections.push(reports);
+    let mut made = document.files(INDEX);
+    made.push((format!("{INDEX}.csv"), csv(&groups)));
     (document, made)
 }
 
@@ -312,7 +306,7 @@ mod tests {
     use super::*;
     use crate::compare::Pairs;
     use crate::testing::{assert_page, hostile};
-    use crate::{Kind, ReportError, Results};
+    use crate::{Experiment, Kind, ReportError, Results};
     use humboldt_lab_record::BangSecond;
     use std::fs;
 

@@ -4,7 +4,7 @@
 use crate::bang;
 use crate::bangs::bang_page;
 use crate::compare::{Pairs, peak_page};
-use crate::document::Document;
+use crate::document::{Document, INDEX, Made, Section};
 use crate::folder::write_whole;
 use crate::run_page;
 use crate::stored::{self, SUMMARY_JSON};
@@ -30,9 +30,6 @@ const SAMPLES: [&str; 2] = ["samples.csv", "seconds.csv"];
 
 /// The short report of a run.
 pub(crate) const SUMMARY_MD: &str = "summary.md";
-
-/// The name of a page's files.
-pub(crate) const PAGE: &str = "index";
 
 /// The kind of the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,9 +77,6 @@ impl Results {
         }
     }
 }
-
-/// A file that is made of others: its name below the experiment's folder, and its text.
-pub(crate) type Made = (String, String);
 
 impl Experiment {
     /// An experiment that has no runs yet.
@@ -148,7 +142,7 @@ impl Experiment {
         fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
         write_all(dir, &made)?;
         self.write(dir)?;
-        write_whole(&dir.join(format!("{PAGE}.html")), document.html().as_bytes())
+        write_whole(&dir.join(format!("{INDEX}.html")), document.html().as_bytes())
     }
 
     /// Writes the page for a repository into `to`, without HTML, and beside it all figures that it
@@ -197,8 +191,14 @@ impl Experiment {
             return Err(ReportError::NoRuns);
         }
         Ok(match results {
-            Results::Peaks(runs) => peak_page(self, runs, report),
-            Results::Bangs(bangs) => bang_page(self, bangs, report),
+            Results::Peaks(runs) => {
+                let reports = Section::of_reports("The report of each run", &self.folders, report);
+                peak_page(&self.title, runs, &self.pairs, self.beside_published, reports)
+            }
+            Results::Bangs(bangs) => {
+                let reports = Section::of_reports("The report of each pass", &self.folders, report);
+                bang_page(&self.title, bangs, reports)
+            }
         })
     }
 
@@ -244,4 +244,21 @@ fn publish_run(kind: Kind, from: &Path, to: &Path) -> Result<(), ReportError> {
 fn copy(from: &Path, to: &Path) -> Result<(), ReportError> {
     let bytes = fs::read(from).map_err(|error| ReportError::read(from, error))?;
     write_whole(to, &bytes)
+}
+
+/// Writes report.html of a run or of a bang again, from its folder or its summary.json.
+///
+/// # Errors
+/// As [`read_run`], or if the page cannot be written.
+pub fn write_report(from: &Path, page: &Path) -> Result<(), ReportError> {
+    // Only a run has samples.
+    let document = match read_run(from) {
+        Ok(run) => run_page::document(&run),
+        Err(error @ ReportError::NotARun { .. }) => {
+            let bang = read_bang(from).map_err(|_| error)?;
+            bang::document(&bang)
+        }
+        Err(error) => return Err(error),
+    };
+    write_whole(page, document.html().as_bytes())
 }

@@ -3,7 +3,8 @@
 
 use crate::compare::index_names;
 use crate::csv::{self, rows};
-use crate::experiment::{EXPERIMENT_JSON, Experiment, Made, PAGE, Results};
+use crate::document::{INDEX, Made};
+use crate::experiment::{EXPERIMENT_JSON, Experiment, Results};
 use crate::{Kind, ReportError};
 use humboldt_lab_record::Run;
 use std::collections::BTreeSet;
@@ -69,7 +70,7 @@ pub struct Recomputed {
 }
 
 /// Makes everything in a published folder again from the runs in it, and compares. The figures of
-/// each run's summary.json are taken as they are: whoever calls this checks them by its samples.
+/// each run's summary.json are taken as they are: the caller checks them by its samples.
 ///
 /// # Errors
 /// If the folder has no experiment.json, or something cannot be read.
@@ -112,7 +113,7 @@ fn left_over(dir: &Path, made: &[Made]) -> Result<Vec<Difference>, ReportError> 
     let entries = fs::read_dir(dir).map_err(|error| ReportError::read(dir, error))?;
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let is_of_page = |name: &String| {
-        name.starts_with(PAGE) && name.ends_with(".svg") || index_names().contains(&name.as_str())
+        name.starts_with(INDEX) && name.ends_with(".svg") || index_names().contains(&name.as_str())
     };
     let mut left: Vec<String> =
         names.filter(is_of_page).filter(|name| !made.contains(name.as_str())).collect();

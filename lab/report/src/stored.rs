@@ -8,8 +8,7 @@
 //! draws the same plots. (Only percentiles over all classes of a single sample, `response_p50_ms`
 //! and the like in samples.csv, are coarser when they are made from a run that was read.)
 
-use crate::folder::write_whole;
-use crate::{ReportError, bang, run_page};
+use crate::ReportError;
 use humboldt_lab_record::{BangRun, Class, Histogram, RUN_FORMAT, Run, Sample, Tally};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -101,23 +100,6 @@ pub fn read_run(path: &Path) -> Result<Run, ReportError> {
 /// As [`read_run`].
 pub fn read_bang(path: &Path) -> Result<BangRun, ReportError> {
     read(path)
-}
-
-/// Writes report.html of a run or of a bang again, from its folder or its summary.json.
-///
-/// # Errors
-/// As [`read_run`], or if the page cannot be written.
-pub fn write_report(from: &Path, page: &Path) -> Result<(), ReportError> {
-    // Only a run has samples.
-    let document = match read::<Run>(from) {
-        Ok(run) => run_page::document(&run),
-        Err(error @ ReportError::NotARun { .. }) => {
-            let bang: BangRun = read(from).map_err(|_| error)?;
-            bang::document(&bang)
-        }
-        Err(error) => return Err(error),
-    };
-    write_whole(page, document.html().as_bytes())
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReportError> {

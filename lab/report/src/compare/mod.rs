@@ -11,8 +11,7 @@ mod warnings;
 
 use crate::ReportError;
 use crate::csv::field;
-use crate::document::{Document, Figure, Section};
-use crate::experiment::{Experiment, Made, PAGE};
+use crate::document::{Document, Figure, INDEX, Made, Section};
 use crate::folder::write_whole;
 use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line, Plot, Size};
@@ -31,9 +30,6 @@ use std::path::Path;
 /// Longest text of the conditions that all runs have in common, in characters.
 const CONDITIONS_CHARS_MAX: usize = 300;
 
-/// The heading above the links to the reports of single runs.
-const REPORTS: &str = "The report of each run";
-
 const CLAIMS_CSV: &str = "claims.csv";
 const STEPS_CSV: &str = "steps.csv";
 
@@ -49,7 +45,7 @@ pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
     }
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
     let document = document("Comparison", runs, true);
-    let mut made = page_files("compare", &document);
+    let mut made = document.files("compare");
     made.push(("compare.csv".to_owned(), csv(runs)));
     for (name, text) in made {
         write_whole(&dir.join(name), text.as_bytes())?;
@@ -57,22 +53,23 @@ pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
     write_whole(&dir.join("compare.html"), document.html().as_bytes())
 }
 
-/// The page of an experiment: the same for all of its runs, under a title, with links to their
-/// reports, and with claims.csv and steps.csv if they are compared for that. `report` is the name
-/// of each run's report.
+/// The page of an experiment with the files that belong to it: the same for all of its runs, under
+/// a title, with links to their reports, and with claims.csv and steps.csv if they are compared for
+/// that.
 pub(crate) fn peak_page(
-    experiment: &Experiment,
+    title: &str,
     runs: &[Run],
-    report: &str,
+    pairs: &Pairs,
+    beside_published: bool,
+    reports: Section,
 ) -> (Document, Vec<Made>) {
-    let Experiment { title, folders, pairs, .. } = experiment;
-    let mut document = document(title, runs, experiment.beside_published);
+    let mut document = document(title, runs, beside_published);
     if !pairs.is_empty() {
         document.sections.insert(0, pairs.section(runs));
     }
-    document.sections.push(Section::of_reports(REPORTS, folders, report));
-    let mut made = page_files(PAGE, &document);
-    made.push((format!("{PAGE}.csv"), csv(runs)));
+    document.sections.push(reports);
+    let mut made = document.files(INDEX);
+    made.push((format!("{INDEX}.csv"), csv(runs)));
     if !pairs.claims.is_empty() {
         made.push((CLAIMS_CSV.to_owned(), pairs.claims_csv(runs)));
     }
@@ -85,13 +82,6 @@ pub(crate) fn peak_page(
 /// The tables that the page of an experiment may have beside it.
 pub(crate) fn index_names() -> [&'static str; 2] {
     [CLAIMS_CSV, STEPS_CSV]
-}
-
-/// A page in Markdown, with its drawings.
-pub(crate) fn page_files(name: &str, document: &Document) -> Vec<Made> {
-    let mut made = document.drawings(name);
-    made.push((format!("{name}.md"), document.illustrated_markdown(name)));
-    made
 }
 
 /// `beside_published`: whether the rows have counterparts among the schemes that the book compares.

@@ -1,7 +1,7 @@
 use super::warnings::NAMED_MAX;
 use super::*;
 use crate::testing::{CACHE_BYTES, assert_page, hostile};
-use crate::{Kind, Results, synthetic};
+use crate::{Experiment, Kind, Results, synthetic};
 use humboldt_lab_record::Outcome;
 
 fn runs() -> Vec<Run> {
