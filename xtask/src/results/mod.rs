@@ -105,7 +105,8 @@ pub(crate) fn check() -> Outcome<String> {
     }
 }
 
-/// The part of `cargo xtask test` that computes the figures of the folders again: returns a summary.
+/// The part of `cargo xtask test` that computes the figures of all folders again. Returns a
+/// summary.
 pub(crate) fn recompute() -> Outcome<String> {
     samples::recompute(&workspace::root().join(FOLDER))
 }
@@ -133,12 +134,12 @@ impl Table {
         let has_page = |folder: &&str| inputs.folder.join(folder).join("index.md").exists();
         Ok(match self.folder.filter(has_page) {
             Some(folder) => {
-                let has_samples = samples::has_samples(&inputs.folder.join(folder));
-                let without = if has_samples { "" } else { samples::WITHOUT };
-                let text = text.trim_end();
-                let all =
-                    format!("{text}\n\nAll that was measured: [{folder}]({folder}/index.md).");
-                if without.is_empty() { all } else { format!("{all}\n{without}") }
+                let all = format!("All that was measured: [{folder}]({folder}/index.md).");
+                let text = format!("{}\n\n{all}", text.trim_end());
+                match samples::has_samples(&inputs.folder.join(folder)) {
+                    true => text,
+                    false => format!("{text}\n{}", samples::WITHOUT),
+                }
             }
             None => text,
         })

@@ -13,8 +13,9 @@ const EXPERIMENT: &str = "experiment.json";
 const PAGE: &str = "index.md";
 
 /// What a page says about an experiment without samples.
-pub(super) const WITHOUT: &str = "Published without samples: its figures cannot be computed again \
-                                  from files beside it. The experiment is to be repeated.";
+pub(super) const WITHOUT: &str = "\
+Published without samples: its figures cannot be computed again from files beside it.
+The experiment is to be repeated.";
 
 /// The names of all published folders.
 pub(super) struct Published {
