@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(
     name = "humboldt-lab",
-    version,
+    version = crate::version::VERSION.as_str(),
     about,
     long_about = "Finds the load that an HTTP cache can sustain.\n\n\
         The laboratory plays both sides: the users, and the origin servers behind the cache. It raises the load \
@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Put several runs on shared plots, with confidence intervals from repeats
     Compare(CompareArgs),
+    /// Check every figure of published experiments by the files beside them
+    Recompute(RecomputeArgs),
+    /// Write report.html of runs again, from their summary.json
+    Report(ReportArgs),
     /// Find the highest rate of the laboratory itself, without a cache
     Calibrate(CalibrateArgs),
     /// Compare replacement policies on a trace, without a cache and without load
@@ -112,6 +116,9 @@ pub(crate) struct PeakArgs {
     /// Text that distinguishes this run from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
+    /// The same options as a command line, if they are those of an experiment file.
+    #[arg(skip)]
+    pub(crate) as_command: Option<String>,
 }
 
 /// Users and requests.
@@ -366,6 +373,9 @@ pub(crate) struct BangArgs {
     /// Text that distinguishes this bang from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
+    /// The same options as a command line, if they are those of an experiment file.
+    #[arg(skip)]
+    pub(crate) as_command: Option<String>,
     /// Processors for the laboratory [default: all, but the upper half with --subject]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,
@@ -387,8 +397,8 @@ pub(crate) struct RunArgs {
     /// Every combination of the file's [cross] instead of its choice
     #[arg(long)]
     pub(crate) cross: bool,
-    /// In the end, write the page as Markdown, drawings and CSV into this folder too, without the
-    /// reports of single runs
+    /// In the end, write the page as Markdown, drawings and CSV into this folder too, with the
+    /// samples, summary and short report of every run, of which `recompute` makes it again
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
     /// List the runs and their longest duration, and run nothing
@@ -410,6 +420,23 @@ pub(crate) struct CompareArgs {
     /// Folder for the comparison
     #[arg(long, value_name = "DIR", default_value = "comparison")]
     pub(crate) out: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RecomputeArgs {
+    /// Folders of experiments that were published with `run --publish`
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Write the pages again before they are checked
+    #[arg(long)]
+    pub(crate) write: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Folders of runs
+    #[arg(required = true)]
+    pub(crate) runs: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

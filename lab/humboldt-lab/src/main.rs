@@ -16,6 +16,7 @@ mod output;
 mod require;
 mod simulate;
 mod units;
+mod version;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -47,6 +48,8 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Bang(arguments) => commands::bang(&arguments, interrupt),
         Command::Run(arguments) => commands::matrix(&arguments, interrupt),
         Command::Compare(arguments) => commands::compare(&arguments),
+        Command::Recompute(arguments) => commands::recompute(&arguments),
+        Command::Report(arguments) => commands::pages(&arguments),
         Command::Calibrate(arguments) => commands::calibrate(&arguments, interrupt),
         Command::Simulate(arguments) => simulate::run(&arguments, interrupt),
         Command::Subjects(arguments) => commands::subjects(&arguments),

@@ -9,6 +9,7 @@ mod bang;
 mod fault;
 mod histogram;
 mod manifest;
+mod provenance;
 mod run;
 mod tally;
 
@@ -16,6 +17,7 @@ pub use bang::{BangRun, BangSecond};
 pub use fault::{Fault, FaultKind, FaultSample};
 pub use histogram::Histogram;
 pub use manifest::{Manifest, ProcessorTimes, Resources};
+pub use provenance::{Build, Machine, Provenance, StoreGround};
 pub use run::{
     Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample, Summary,
     TimesSummary, Verdict,

@@ -1,5 +1,6 @@
 //! The machine and software of a run, and the subject's resources.
 
+use crate::Provenance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -8,6 +9,9 @@ use std::collections::BTreeMap;
 pub struct Manifest {
     /// Version of humboldt-lab.
     pub lab_version: String,
+    /// The origin of its figures.
+    #[serde(default)]
+    pub provenance: Provenance,
     /// Kernel, processor, cores, memory, file systems, versions of programs: name → value, in the
     /// order of the page.
     pub facts: Vec<(String, String)>,

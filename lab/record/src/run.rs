@@ -88,6 +88,13 @@ pub struct Sample {
     pub resources: Option<Resources>,
     /// The controller's judgement.
     pub verdict: Verdict,
+    /// The share of the run's processors that the host of a virtual machine took (steal); `None`
+    /// if nobody looked.
+    #[serde(default)]
+    pub steal: Option<f64>,
+    /// The share that other processes took; `None` if nobody looked.
+    #[serde(default)]
+    pub foreign: Option<f64>,
     /// The reason why this sample shows the limits of the laboratory rather than of the subject, if
     /// so.
     pub lab_limited: Option<String>,

@@ -7,6 +7,7 @@ use crate::document::{Document, Fold, Section, Warning};
 use crate::folder::{prepare, write_whole};
 use crate::format::{bytes, count, counted, date_time, milliseconds, number, plain, rough, share};
 use crate::plot::{Axis, Line, Plot, Size};
+use crate::provenance;
 use crate::run_page::{distribution, fault_tables};
 use crate::table::Table;
 use humboldt_lab_record::{BangRun, BangSecond, TimesSummary};
@@ -45,7 +46,7 @@ fn seconds(bang: &BangRun) -> String {
     out
 }
 
-fn document(bang: &BangRun) -> Document {
+pub(crate) fn document(bang: &BangRun) -> Document {
     let elapsed_s = bang.elapsed_us as f64 / 1e6;
     let times = TimesSummary::from(&bang.service);
     let lead = format!(
@@ -109,7 +110,7 @@ fn sections(bang: &BangRun, times: &TimesSummary) -> Vec<Section> {
         text: String::new(),
     };
     let environment = Section {
-        tables: vec![settings],
+        tables: vec![provenance::of_one(&bang.manifest), settings],
         folds: vec![published],
         ..Section::new("Settings and environment")
     };

@@ -51,6 +51,17 @@ pub enum ReportError {
         /// The newest that this program knows.
         known: u32,
     },
+    /// The page has no figures beside it that it could be made of again.
+    #[error("{}: published without samples; its runs must be repeated and published again", .0.display())]
+    WithoutSamples(PathBuf),
+    /// The file does not describe an experiment.
+    #[error("{}: not the experiment.json of an experiment: {reason}", path.display())]
+    NotAnExperiment {
+        /// Which.
+        path: PathBuf,
+        /// The problem.
+        reason: String,
+    },
     /// There is nothing to compare.
     #[error("nothing to compare: give the folder of at least one run")]
     NoRuns,

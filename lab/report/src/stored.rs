@@ -33,6 +33,14 @@ pub(crate) fn json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
     Ok(text)
 }
 
+/// The same, small enough for a repository: the histograms of the whole run are those of a sample.
+/// No figure of a page is made of them; those of the last quarter are complete.
+pub(crate) fn published_json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
+    let whole = Sample { tally: run.total.clone(), ..Sample::default() };
+    let total = Tally { fault_samples: run.total.fault_samples.clone(), ..kept(&whole).tally };
+    json(&Run { total, samples: run.samples.clone(), ..without_samples(run) })
+}
+
 /// Everything but the samples.
 fn without_samples(run: &Run) -> Run {
     Run {

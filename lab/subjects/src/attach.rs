@@ -4,7 +4,7 @@ use crate::environment::io;
 use crate::processes::{Stat, Tree};
 use crate::resources::{Meter, Watch};
 use crate::running::{Attached, Running};
-use crate::{Host, Mode, Skipped, SubjectError};
+use crate::{Host, Mode, Skipped, SubjectError, provenance};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -55,6 +55,7 @@ pub fn attach(
         logs: Vec::new(),
         files: BTreeMap::new(),
         facts: vec![("Subject".to_owned(), format!("a running cache at {url}"))],
+        build: None,
         skipped: Vec::new(),
     };
     let Some(pid) = pid else {
@@ -65,6 +66,8 @@ pub fn attach(
     };
     let no_process = || SubjectError::Environment(format!("{url}: there is no process {pid}"));
     let number = i32::try_from(pid).map_err(|_| no_process())?;
+    // The program of the process itself, also if its file was replaced since it was started.
+    running.build = Some(provenance::build_of_process(&host.proc.join(number.to_string())));
     let process = Stat::read(&host.proc, number).ok_or_else(no_process)?;
     let tree = Tree::of(&host.proc, number).ok_or_else(no_process)?;
     let watch = Watch::start(Meter::new(host, tree, Vec::new()), |_| {});

@@ -6,7 +6,7 @@ use crate::processes::{Stat, Tree};
 use crate::resources::Watch;
 use crate::undo::Undo;
 use crate::{Mode, Skipped, SubjectError};
-use humboldt_lab_record::Resources;
+use humboldt_lab_record::{Build, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
@@ -102,6 +102,7 @@ pub struct Running {
     pub(crate) logs: Vec<PathBuf>,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) facts: Vec<(String, String)>,
+    pub(crate) build: Option<Build>,
     pub(crate) skipped: Vec<Skipped>,
 }
 
@@ -194,6 +195,12 @@ impl Running {
     #[must_use]
     pub fn facts(&self) -> Vec<(String, String)> {
         self.facts.clone()
+    }
+
+    /// Its program; `None` if that is not known.
+    #[must_use]
+    pub fn build(&self) -> Option<&Build> {
+        self.build.as_ref()
     }
 
     /// Options that were not obeyed.

@@ -10,7 +10,8 @@ use crate::running::{Registered, Running, Started};
 use crate::template::{Words, expand};
 use crate::undo::Undo;
 use crate::words::{given_words, own_words};
-use crate::{Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile};
+use crate::{Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile, provenance};
+use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -119,6 +120,7 @@ struct Start<'a> {
     logs: Vec<PathBuf>,
     files: BTreeMap<String, String>,
     facts: Vec<(String, String)>,
+    build: Option<Build>,
     skipped: Vec<Skipped>,
     groups: Groups,
 }
@@ -166,6 +168,7 @@ impl<'a> Start<'a> {
             host: environment.host.clone(),
             files: BTreeMap::new(),
             facts: Vec::new(),
+            build: None,
             skipped: Vec::new(),
             groups: Groups::default(),
         };
@@ -174,9 +177,11 @@ impl<'a> Start<'a> {
     }
 
     fn collect_facts(&mut self, plan: &StartPlan, program: &Path) {
+        let version = self.version();
+        self.build = Some(provenance::build_of(program, &version));
         let mut facts = vec![
             ("Subject".to_owned(), format!("{}: {}", self.file.name(), self.file.description())),
-            ("Version".to_owned(), self.version()),
+            ("Version".to_owned(), version.clone()),
             ("Program".to_owned(), program.display().to_string()),
             ("Mode".to_owned(), self.mode.to_string()),
             ("Runs as".to_owned(), self.user.name.clone()),
@@ -335,6 +340,7 @@ impl<'a> Start<'a> {
             logs: self.logs.clone(),
             files: std::mem::take(&mut self.files),
             facts: std::mem::take(&mut self.facts),
+            build: self.build.take(),
             skipped: std::mem::take(&mut self.skipped),
         };
         let registered = started.registered.clone();

@@ -210,6 +210,10 @@ impl Ground {
             first.environment.as_ref(),
             &first.running,
         );
+        let origin = found.provenance;
+        manifest.provenance.subject = origin.subject;
+        manifest.provenance.machine = origin.machine;
+        manifest.provenance.stores = origin.stores;
         manifest.facts.extend(found.facts);
         manifest.files.extend(found.files);
         manifest.skipped.extend(found.skipped);

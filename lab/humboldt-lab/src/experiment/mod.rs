@@ -17,6 +17,7 @@ pub(crate) use ground::{
     CACHE_BYTES, Choice, Ground, Size, check_stores, named_subject, rest, subject_file,
 };
 pub(crate) use live::Live;
+pub(crate) use manifest::provenance;
 pub(crate) use plan::check;
 pub(crate) use plan::time_max_s;
 

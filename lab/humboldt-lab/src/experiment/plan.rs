@@ -5,6 +5,7 @@ use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
 use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
+use crate::version::VERSION;
 use crate::{Failure, units};
 use humboldt_lab_peak::{
     ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings,
@@ -47,6 +48,8 @@ pub(super) struct Prepared {
     pub(super) has_agents: bool,
     /// Whether samples count although others were busy.
     pub(super) tolerates_others: bool,
+    /// The same options as a command line, if they are those of an experiment file.
+    pub(super) as_command: Option<String>,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -100,6 +103,7 @@ impl Prepared {
             timeout_s: arguments.world.timeout,
             has_agents: !arguments.world.agents.is_empty(),
             tolerates_others: arguments.search.tolerate_others,
+            as_command: arguments.as_command.clone(),
             settings,
             load_max_per_s: arguments.search.load_max,
             plan,
@@ -113,10 +117,7 @@ impl Prepared {
             format: RUN_FORMAT,
             started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             plan: self.plan.clone(),
-            manifest: Manifest {
-                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
-                ..Manifest::default()
-            },
+            manifest: Manifest { lab_version: VERSION.clone(), ..Manifest::default() },
             ..Run::default()
         })
     }

@@ -44,8 +44,9 @@ pub(super) struct Sampling {
     /// How long it took to fill the cache as planned.
     filled_after: Option<Duration>,
     index: u32,
-    /// `None`: what others do does not matter.
-    host: Option<HostLoad>,
+    host: HostLoad,
+    /// Whether samples count although others were busy.
+    tolerates_others: bool,
     /// Whether users and servers of the laboratory are processes of their own.
     has_agents: bool,
     /// Disturbed samples in a row.
@@ -64,8 +65,8 @@ impl Sampling {
             fill_bytes: 0,
             filled_after: None,
             index: 0,
-            host: (!prepared.tolerates_others)
-                .then(|| HostLoad::new(PathBuf::from("/proc"), prepared.shares.all())),
+            host: HostLoad::new(PathBuf::from("/proc"), prepared.shares.all()),
+            tolerates_others: prepared.tolerates_others,
             has_agents: prepared.has_agents,
             disturbed: 0,
         }
@@ -95,8 +96,9 @@ impl Sampling {
             fill_ratio,
         };
         let ours = ground.processes().filter(|_| !self.has_agents);
-        let taken = self.host.as_mut().and_then(|host| host.look(ours.as_ref()));
-        let limit = limits::of_sample(&tally, &origin, run.calibration, taken);
+        let taken = self.host.look(ours.as_ref());
+        let matters = taken.filter(|_| !self.tolerates_others);
+        let limit = limits::of_sample(&tally, &origin, run.calibration, matters);
         let lab_limited = limit.map(|limit| limit.to_string());
         let is_disturbed = limit.is_some_and(Limit::is_of_machine);
         self.disturbed = if is_disturbed { self.disturbed + 1 } else { 0 };
@@ -126,6 +128,8 @@ impl Sampling {
             origin,
             resources: ground.resources(),
             verdict,
+            steal: taken.map(|taken| taken.steal),
+            foreign: taken.filter(|_| ours.is_some()).map(|taken| taken.foreign),
             lab_limited,
         };
         self.index += 1;

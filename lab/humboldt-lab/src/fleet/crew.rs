@@ -1,6 +1,7 @@
 //! The robots and origins of one process, and how they obey orders.
 
 use super::protocol::{FORMAT, Order, OriginOrder, Reply, RobotOrder, RouteOrder, WorldOrder};
+use crate::version::VERSION;
 use humboldt_lab_origin::{Origin, OriginPlan};
 use humboldt_lab_robots::{Robots, RobotsPlan, Route};
 use humboldt_lab_workload::Workload;
@@ -48,10 +49,9 @@ impl Crew {
             Order::Hello { format, .. } if format != FORMAT => Err(format!(
                 "this is protocol {FORMAT}, the other side speaks {format}: use the same version"
             )),
-            Order::Hello { .. } => Ok(Reply::Hello {
-                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
-                cores: self.threads(),
-            }),
+            Order::Hello { .. } => {
+                Ok(Reply::Hello { lab_version: VERSION.clone(), cores: self.threads() })
+            }
             Order::Clock => Ok(Reply::Clock { unix_us: humboldt_lab_wire::unix_us() }),
             Order::Origins(order) => self.start_origins(*order),
             Order::Robots(order) => self.start_robots(*order),

@@ -73,6 +73,7 @@ pub(crate) fn run(
                 reason: reason.to_owned(),
             },
             lab_limited: None,
+            ..Sample::default()
         };
         sample.compact();
         run.samples.push(sample);
@@ -107,6 +108,7 @@ fn plan(run: &mut Run, subject: &str, variant: &str, seed: u64) {
         ],
         files: [("squid.conf".to_owned(), "cache_dir aufs /cache 1024 16 256\n".to_owned())].into(),
         skipped: vec!["drop of page caches needs root".to_owned()],
+        ..Manifest::default()
     };
 }
 

@@ -8,6 +8,7 @@ mod words;
 
 use crate::document::{Document, Fold, Section};
 use crate::format::plain_lines;
+use crate::provenance;
 use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
@@ -128,7 +129,7 @@ fn environment(run: &Run) -> Section {
         })
         .collect();
     Section {
-        tables: vec![tables::facts(&run.manifest)],
+        tables: vec![provenance::of_one(&run.manifest), tables::facts(&run.manifest)],
         folds,
         ..Section::new("Configuration and environment")
     }

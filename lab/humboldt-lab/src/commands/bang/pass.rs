@@ -52,7 +52,7 @@ impl<'b> Passes<'b> {
         interrupt: &'b Interrupt,
     ) -> Self {
         let deadline = Instant::now() + Duration::from_secs_f64(arguments.time_max);
-        let manifest = stand.manifest();
+        let manifest = stand.manifest(arguments.as_command.as_deref());
         Self {
             arguments,
             stand,

@@ -3,12 +3,15 @@
 use crate::Failure;
 use crate::cli::BangArgs;
 use crate::cores::Shares;
-use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, Size, check_stores, subject_file};
+use crate::experiment::{
+    CACHE_BYTES, Choice, Ground, SITE, Size, check_stores, provenance, subject_file,
+};
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::{Fleet, world};
+use crate::version::VERSION;
 use humboldt_lab_record::Manifest;
 use humboldt_lab_robots::{BangWorld, Route};
-use humboldt_lab_subjects::{Host, Mode, machine_facts};
+use humboldt_lab_subjects::{Host, Mode, machine, machine_facts};
 use humboldt_lab_wire::raise_descriptor_limit;
 use humboldt_lab_workload::Workload;
 use rustix::thread::CpuSet;
@@ -102,10 +105,12 @@ impl Stand {
     }
 
     /// The machine and its software.
-    pub(super) fn manifest(&self) -> Manifest {
+    pub(super) fn manifest(&self, as_command: Option<&str>) -> Manifest {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let mut manifest =
-            Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() };
+        let mut manifest = Manifest { lab_version: VERSION.clone(), ..Manifest::default() };
+        let workload = self.world.as_ref().map_or("", |world| world.workload.text());
+        manifest.provenance = provenance(workload, as_command);
+        manifest.provenance.machine = machine(&Host::current());
         manifest
             .facts
             .push(("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))));

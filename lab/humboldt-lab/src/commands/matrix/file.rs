@@ -27,6 +27,10 @@ pub(super) struct File {
     /// Repeats of each combination.
     #[serde(default = "once")]
     pub(super) repeats: u32,
+    /// Whether its rows have counterparts among the schemes that the book compares on one file
+    /// system, so that the page has both.
+    #[serde(default)]
+    pub(super) beside_published: bool,
     /// Pause between runs.
     #[serde(default)]
     pub(super) rest: Option<String>,

@@ -43,7 +43,12 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         show(&cells, &out, rest_s);
         return Ok(());
     }
-    let mut progress = Progress::new(&out, &file.title, pairs);
+    let kind = match file.command {
+        file::Kind::Peak => report::Kind::Peak,
+        file::Kind::Bang => report::Kind::Bang,
+    };
+    let experiment = report::Experiment::new(&file.title, kind, file.beside_published, pairs);
+    let mut progress = Progress::new(&out, experiment);
     for (index, cell) in cells.iter().enumerate() {
         if let Some(done) = finished(cell, arguments.retry_failed) {
             progress.keep(done, cell);
