@@ -24,7 +24,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 
-pub use bang::write_bang;
+pub use bang::{BANG_S_MIN, is_short_bang, write_bang};
 pub use bangs::bang_matrix_page;
 pub use compare::{Claim, Pairs, Side, Step, compare, matrix_page};
 pub use error::ReportError;
@@ -32,4 +32,4 @@ pub use folder::{RunFolder, write_run};
 pub use live::LivePage;
 pub use run_page::objection;
 pub use stored::{read_bang, read_run};
-pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};
+pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s, wrapped};
