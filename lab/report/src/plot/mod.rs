@@ -15,7 +15,7 @@ pub(crate) use look::LOOKS;
 use names::Names;
 use thin::{POINTS_MAX, thinned};
 
-/// Least height of the drawing in its own pixels; the page scales it, but hardly. Many names make it
+/// Least height of the drawing in its own pixels; the page hardly scales it. Many names make it
 /// higher.
 const HEIGHT_MIN: f64 = 330.0;
 /// Above and below the plotting area: a half line of text, and ticks with the label of the x axis.
