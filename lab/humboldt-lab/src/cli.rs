@@ -3,6 +3,7 @@
 use crate::require::Requirement;
 use crate::simulate::SimulateArgs;
 use crate::units;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use std::path::PathBuf;
     version = crate::version::VERSION.as_str(),
     about,
     long_about = "Finds the load that an HTTP cache can sustain.\n\n\
-        The laboratory plays both sides: the users, and the origin servers behind the cache. It raises the load \
-        until the cache no longer keeps its response times, follows that limit while the cache's disk is filled \
-        twice, and checks every byte of every answer.",
-    after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a true small run of Squid, under 3 minutes\n  \
+        The laboratory plays both sides: users, and the servers behind the cache. It raises the load until the cache \
+        no longer keeps its response times, follows that limit while the cache's disk is filled twice, and checks \
+        every byte of every answer.",
+    after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a small but complete run of Squid, under 3 minutes\n  \
         humboldt-lab peak humboldt:ufs            Humboldt, with a store of 1 GB\n  \
         humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
         humboldt-lab subjects                     the caches that can be measured\n\n\
@@ -29,15 +30,45 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Mount options that look like options of this program.
+const MOUNT_OPTIONS: [&str; 8] = [
+    "noatime",
+    "nodiratime",
+    "relatime",
+    "strictatime",
+    "lazytime",
+    "discard",
+    "nobarrier",
+    "notail",
+];
+
+/// A mistake in the arguments, with a better hint than that of the nearest spelling where there is
+/// one.
+pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(name)) if error.kind() == ErrorKind::UnknownArgument => {
+            name.trim_start_matches('-').to_owned()
+        }
+        _ => return error,
+    };
+    if MOUNT_OPTIONS.contains(&unknown.as_str()) {
+        let hint =
+            format!("a mount option belongs to a file system: --fs ext4 --mount-options {unknown}");
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Find the load that a cache sustains while its disk fills
     Peak(Box<PeakArgs>),
-    /// Ask for URLs, as fast as a number of connections allows
+    /// Request a list of URLs as fast as a number of connections allows
     Bang(Box<BangArgs>),
-    /// Run a matrix of experiments from a file; goes on where it was interrupted
+    /// Make all runs of an experiment file; continues where it was interrupted
     Run(RunArgs),
-    /// Put several runs on shared plots, with confidence intervals from repeats
+    /// Compare runs on shared plots, with confidence intervals from repeats
     Compare(CompareArgs),
     /// Check every figure of published experiments by the files beside them
     Recompute(RecomputeArgs),
@@ -47,15 +78,15 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Compare replacement policies on a trace, without a cache and without load
     Simulate(Box<SimulateArgs>),
-    /// List the caches that can be measured, or show the file of one
+    /// List the caches that can be measured, with the installed versions, or show the file of one
     Subjects(NameArgs),
     /// List the workloads, or show the file of one
     Workloads(WorkloadsArgs),
     /// Serve as one of several load machines (see `peak --agents`)
     Agent(AgentArgs),
-    /// Only the origin servers of a workload, until interrupted
+    /// Run only the servers of a workload, until interrupted
     Origin(OriginArgs),
-    /// Only the users of a workload, at a constant load
+    /// Run only the users of a workload, at a constant load
     Load(Box<LoadArgs>),
     /// Check the laboratory itself: have it find the capacity of servers whose capacity is known
     Verify(VerifyArgs),
@@ -75,7 +106,7 @@ pub(crate) struct PeakArgs {
     /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site
     #[arg(long, value_name = "URL", conflicts_with = "subject")]
     pub(crate) attach: Option<String>,
-    /// The attached cache is an accelerator whose backend is the laboratory's origin (see --origin)
+    /// The attached cache is an accelerator in front of the laboratory's servers (see --origin)
     #[arg(long, requires = "attach")]
     pub(crate) accelerator: bool,
     /// Process to watch with --attach
@@ -87,8 +118,8 @@ pub(crate) struct PeakArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) ground: GroundArgs,
-    /// So many instances of the cache, side by side; they share stores, memory and quota evenly,
-    /// and users ask each URL of always the same one
+    /// Number of cache processes, side by side; stores, memory and quota are split evenly, and a
+    /// URL always goes to the same process
     #[arg(
         long,
         value_name = "COUNT",
@@ -97,7 +128,7 @@ pub(crate) struct PeakArgs {
         conflicts_with = "attach"
     )]
     pub(crate) instances: u32,
-    /// A true small run: cache of 256 MB, time scale 0.03, at most 150 s
+    /// A small but complete run: cache of 256 MB, time scale 0.03, at most 150 s
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder for the report [default: named after the subject and a number, in the current folder]
@@ -160,7 +191,7 @@ pub(crate) struct WorldArgs {
         default_value = ""
     )]
     pub(crate) token: String,
-    /// Addresses of the origin servers, separated by commas; port 0 takes any
+    /// Addresses of the laboratory's servers, separated by commas; port 0 takes any
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,
     /// Processors for the laboratory [default: the upper half]
@@ -193,7 +224,7 @@ pub(crate) struct SearchArgs {
     /// Length of a sample before time scaling [default: 60s, or 20s with --quick]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) sample: Option<f64>,
-    /// Stop when fill reaches this many times the cache size
+    /// Stop when the fill is this many times the cache size
     #[arg(long, value_name = "RATIO", value_parser = units::positive, default_value = "2")]
     pub(crate) fill: f64,
     /// Stop after this time, whatever the fill (not scaled)
@@ -239,7 +270,7 @@ pub(crate) enum ControllerKind {
 
 /// The machine under the cache.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "What the cache runs on")]
+#[command(next_help_heading = "The machine under the cache")]
 pub(crate) struct GroundArgs {
     /// Size of the cache's store; fill is measured against it [default: 1GB]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -268,7 +299,7 @@ pub(crate) struct GroundArgs {
     /// Bytes per second that each store's device writes (needs --fs and root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) write_rate: Option<u64>,
-    /// Size of each store's device [default: half as much again as the store] (needs --fs)
+    /// Size of each store's device [default: one and a half times the store] (needs --fs)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) device_size: Option<u64>,
     /// Throttle writing processes as soon as this much written data has not reached a device; for
@@ -294,7 +325,7 @@ pub(crate) struct GroundArgs {
     /// Drop the system's page cache before the run (needs root)
     #[arg(long)]
     pub(crate) drop_caches: bool,
-    /// Rest before the run; file systems punish creating files soon after deleting many
+    /// Rest before the run: file systems create files slowly soon after many were deleted
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "0s")]
     pub(crate) rest: f64,
     /// Set a variable of the subject's templates, e.g. --set threads=32
@@ -306,14 +337,14 @@ pub(crate) struct GroundArgs {
 #[command(after_help = "Examples:\n  \
         humboldt-lab bang --proxy 127.0.0.1:3128 < urls.txt\n  \
         humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
-        humboldt-lab bang --generate 10000        the laboratory's own server, no cache between\n\n\
-        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (what was measured \
-        is kept); 2 a mistake in what was asked; 130 interrupted (measurements are kept).")]
+        humboldt-lab bang --generate 10000        the laboratory's own server, without a cache\n\n\
+        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (measurements are \
+        kept); 2 a mistake in the arguments; 130 interrupted (measurements are kept).")]
 pub(crate) struct BangArgs {
-    /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
+    /// The proxy to send requests to, e.g. 127.0.0.1:3128 [default: none, directly to the servers]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Start this cache, empty, and ask through it: a name from `humboldt-lab subjects`, or a
+    /// Start this cache, empty, and send requests to it: a name from `humboldt-lab subjects`, or a
     /// subject file
     #[arg(long, value_name = "NAME", conflicts_with = "proxy")]
     pub(crate) subject: Option<String>,
@@ -323,28 +354,27 @@ pub(crate) struct BangArgs {
     /// skipped. Lines that are no such URL are counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
-    /// Generate this many URLs, served by the laboratory's own origin, with every byte verified
+    /// Generate this many URLs, served by the laboratory's own servers, with every byte verified
     /// [default: 10000 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) generate: Option<u64>,
     /// The workload to generate from
     #[arg(long, value_name = "NAME", default_value = "uniform-unique")]
     pub(crate) workload: String,
-    /// Addresses of the origin servers of generated URLs, separated by commas; port 0 takes any
+    /// Addresses of the servers of generated URLs, separated by commas; port 0 takes any
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,
-    /// At most this many connections at a time
+    /// Connections at the same time, at most
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=28_000))]
     pub(crate) connections: u32,
-    /// Ask for everything this many times, each time in another order and with a result of its own
+    /// Request the whole list this many times, each time in another order and with its own result
     /// [default: 1, or 2 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) passes: Option<u32>,
-    /// Keep the order in which the URLs come; with one pass, each is asked for as soon as it is
-    /// read
+    /// Keep the order of the list; with one pass, each URL is requested as soon as it is read
     #[arg(long)]
     pub(crate) in_order: bool,
-    /// Use connections again; tcp-banger2 made one for each request
+    /// Use connections for several requests; tcp-banger2 made one for each
     #[arg(long)]
     pub(crate) keep_alive: bool,
     /// Seed of the order and of the generated URLs
@@ -390,18 +420,18 @@ pub(crate) struct RunArgs {
     /// Folder for all runs and the matrix page [default: the file's name without .toml]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// With the sizes and times of the file's [full], which are those of the original experiment:
-    /// this may take days
+    /// Use the sizes and times of the file's [full], those of the original experiment: this may
+    /// take days
     #[arg(long)]
     pub(crate) full: bool,
-    /// Every combination of the file's [cross] instead of its choice
+    /// Run every combination of the file's [cross] instead of its choice
     #[arg(long)]
     pub(crate) cross: bool,
-    /// In the end, write the page as Markdown, drawings and CSV into this folder too, with the
+    /// Also write the page as Markdown, drawings and CSV into this folder at the end, with the
     /// samples, summary and short report of every run, of which `recompute` makes it again
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
-    /// List the runs and their longest duration, and run nothing
+    /// List the runs with their longest duration, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Repeat runs that have failed before
@@ -447,13 +477,13 @@ pub(crate) struct CalibrateArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Show this one's file
+    /// Show the file of this one
     pub(crate) name: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkloadsArgs {
-    /// Show this one's file, or check a file of your own
+    /// Show the file of this one, or check a file of your own
     pub(crate) name: Option<String>,
     /// Print the hits of an ideal cache, from this many requests
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "300000")]
@@ -475,10 +505,10 @@ pub(crate) struct AgentArgs {
         default_value = ""
     )]
     pub(crate) token: String,
-    /// Address of this machine's origin servers, as the cache reaches it
+    /// Address of this machine's servers, as the cache reaches it
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,
-    /// Processors for robots and origins [default: all]
+    /// Processors for users and servers [default: all]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,
     /// End after one experiment
@@ -516,10 +546,10 @@ pub(crate) struct LoadArgs {
     /// Requests per second
     #[arg(value_parser = units::positive)]
     pub(crate) per_second: f64,
-    /// A proxy to ask through [default: ask the origin servers]
+    /// A proxy to send requests to [default: none, directly to the servers]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// An origin server that `humboldt-lab origin` prints, separated by commas [default: one is
+    /// Addresses that `humboldt-lab origin` prints, separated by commas [default: a server is
     /// started]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) origins: Vec<SocketAddr>,

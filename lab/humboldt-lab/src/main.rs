@@ -17,6 +17,7 @@ mod require;
 mod simulate;
 mod units;
 mod version;
+mod wording;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -25,7 +26,7 @@ use interrupt::Interrupt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| cli::with_hint(error).exit());
     // The keeper outlives signals that end the laboratory; that is its purpose.
     if matches!(cli.command, Command::Keeper) {
         return humboldt_lab_subjects::keeper_main();

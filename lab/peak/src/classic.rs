@@ -91,7 +91,7 @@ impl Classic {
             return (Side::Above, format!("errors {got} > {limit}"));
         }
         if answers == 0 {
-            return (Side::Below, "nothing was asked".into());
+            return (Side::Below, "no request came due".into());
         }
         let mean_us = tally.response().mean_us();
         let (mean, min, max) =
@@ -207,7 +207,7 @@ impl Controller for Classic {
         };
         vec![
             ("first load".into(), words::rate(self.first_load_per_s())),
-            ("highest load".into(), words::rate(self.settings.load_max_per_s)),
+            ("highest load".into(), words::highest(self.settings.load_max_per_s)),
             ("mean response".into(), window(false)),
             ("mean response while filling".into(), window(true)),
             ("step".into(), words::share(self.settings.step)),

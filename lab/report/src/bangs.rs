@@ -214,7 +214,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "requests",
             "Requests answered against time",
-            "How soon each run was through; the slope is the request rate.",
+            "How soon each run had all answers; the slope is the request rate.",
             time(),
             Axis::linear("answers"),
             &answered,
@@ -222,7 +222,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "service",
             "Service times",
-            "So many per cent of the answers took at most so long, from the moment a connection was begun.",
+            "The share of the answers that took no longer than a time, from the beginning of their connections.",
             Axis::log("time, ms"),
             Axis::linear("% of answers").at_least(0.0, 100.0),
             &|bang| cumulative(&bang.service),
@@ -238,7 +238,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "memory",
             "Resident memory against time",
-            "Of the cache, once a second. A run with a full cache goes on where that with an empty one ended.",
+            "Of the cache, once a second. A run with a full cache begins where the one with an empty cache ended.",
             time(),
             Axis::linear("MiB"),
             &|bang| over_time(bang, |used| used.resident_bytes as f64 / MIB),

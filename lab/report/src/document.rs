@@ -70,6 +70,8 @@ pub(crate) struct Section {
     pub title: String,
     /// A word before; empty if none.
     pub text: String,
+    /// The finished share of the run, 0 to 1, drawn as a bar.
+    pub progress: Option<f64>,
     /// Whether its tables belong into the short form.
     pub short: bool,
     /// Tables.

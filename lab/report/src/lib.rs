@@ -27,7 +27,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 
-pub use bang::write_bang;
+pub use bang::{BANG_S_MIN, is_short_bang, write_bang};
 pub use compare::{Claim, Pairs, Side, Step, compare};
 pub use error::ReportError;
 pub use experiment::{Experiment, Kind, Results, write_report};
@@ -36,4 +36,4 @@ pub use live::LivePage;
 pub use recompute::{Difference, Recomputed, recompute};
 pub use run_page::objection;
 pub use stored::{read_bang, read_run};
-pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};
+pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s, wrapped};

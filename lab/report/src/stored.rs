@@ -104,6 +104,9 @@ pub fn read_bang(path: &Path) -> Result<BangRun, ReportError> {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReportError> {
     let file = if path.is_dir() { path.join(SUMMARY_JSON) } else { path.to_owned() };
+    if path.is_dir() && !file.exists() {
+        return Err(ReportError::NoRun(path.to_owned()));
+    }
     let mut text = Vec::new();
     let reader = File::open(&file).map_err(|error| ReportError::read(&file, error))?;
     BufReader::new(reader)

@@ -4,8 +4,11 @@ use crate::format::{NOTHING, count, duration, milliseconds, number, percent, pla
 use crate::run_page;
 use humboldt_lab_record::{Outcome, Run, Sample};
 
-/// As many characters of the controller's state are shown.
+/// As many characters of the controller's state are shown, and of its reason.
 const STATE_CHARS_MAX: usize = 60;
+const REASON_CHARS_MAX: usize = 400;
+/// Width of the last column in characters. A longer reason goes on in the next line.
+const DECISION_WIDTH: usize = 72;
 /// The time left is estimated from this many samples.
 const RECENT_SAMPLES: usize = 10;
 
@@ -25,6 +28,11 @@ const NAMES: [&str; 11] = [
     "left",
 ];
 
+/// Width of the columns before the last one.
+fn indent() -> usize {
+    WIDTHS.iter().map(|width| width + 1).sum::<usize>() + 1
+}
+
 fn columns<T: AsRef<str>>(cells: [T; WIDTHS.len()], last: &str) -> String {
     let mut line = String::new();
     for (cell, width) in cells.iter().zip(WIDTHS) {
@@ -41,7 +49,9 @@ pub fn live_header() -> String {
     columns(NAMES, "controller")
 }
 
-/// The last sample of a run as one line; empty without a sample.
+/// The last sample of a run as one line, or more if the reason of the decision is long; empty
+/// without a sample. Of a sustained sample, only the criterion that is nearest to its limit is
+/// shown: the report has the others.
 #[must_use]
 pub fn live_line(run: &Run) -> String {
     let Some(sample) = run.samples.last() else { return String::new() };
@@ -63,20 +73,68 @@ pub fn live_line(run: &Run) -> String {
         count(tally.faults_total()),
         time_left_s(run).map_or(NOTHING.to_owned(), duration),
     ];
+    let mut lines = wrapped(&decision(sample), DECISION_WIDTH).into_iter();
+    let mut out = columns(cells, &lines.next().unwrap_or_default());
+    for line in lines {
+        out.push_str(&format!("\n{:indent$}{line}", "", indent = indent()));
+    }
+    out
+}
+
+/// The decision after a sample: state and reason.
+pub(crate) fn decision(sample: &Sample) -> String {
     let verdict = &sample.verdict;
-    let mut last = plain(&verdict.state, STATE_CHARS_MAX);
-    if !verdict.reason.is_empty() {
-        last = format!("{last}: {}", plain(&verdict.reason, STATE_CHARS_MAX));
+    let mut text = plain(&verdict.state, STATE_CHARS_MAX);
+    let reason = match verdict.reason.split_once(", ") {
+        Some((nearest, _)) if verdict.sustained => nearest,
+        _ => &verdict.reason,
+    };
+    if !reason.is_empty() {
+        text = format!("{text}: {}", plain(reason, REASON_CHARS_MAX));
     }
     if sample.is_spoiled() {
-        last.push_str(" [spoiled]");
+        text.push_str(" [spoiled]");
     }
-    columns(cells, &last)
+    text
+}
+
+/// `text` in lines of at most `width` characters, broken between words. A longer word has a line of
+/// its own.
+#[must_use]
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The basis of an estimate of the time left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// The fill of this many last samples.
+    Fill {
+        /// Their number.
+        samples: usize,
+    },
+    /// The longest time of the run.
+    Time,
 }
 
 /// Remaining time of a run at the pace of its last samples, in seconds; `None` if it is not known.
 #[must_use]
 pub fn time_left_s(run: &Run) -> Option<f64> {
+    pace(run).map(|(left_s, _)| left_s)
+}
+
+/// The same with its basis.
+pub(crate) fn pace(run: &Run) -> Option<(f64, Pace)> {
     let last = run.samples.last()?;
     let goal = run.plan.goal;
     let first: &Sample = run.samples.get(run.samples.len().saturating_sub(RECENT_SAMPLES + 1))?;
@@ -84,11 +142,13 @@ pub fn time_left_s(run: &Run) -> Option<f64> {
         1 => (last.fill_ratio, last.at_s),
         _ => (last.fill_ratio - first.fill_ratio, last.at_s - first.at_s),
     };
+    let samples = run.samples.len().min(RECENT_SAMPLES);
     let until_filled = (goal.fill_ratio - last.fill_ratio).max(0.0) * seconds / filled;
-    let until_filled = (filled > 0.0 && until_filled.is_finite()).then_some(until_filled);
-    let until_time = goal.time_max_s.map(|end| (end - last.at_s).max(0.0));
+    let until_filled = (filled > 0.0 && until_filled.is_finite())
+        .then_some((until_filled, Pace::Fill { samples }));
+    let until_time = goal.time_max_s.map(|end| ((end - last.at_s).max(0.0), Pace::Time));
     match (until_filled, until_time) {
-        (Some(filled), Some(time)) => Some(filled.min(time)),
+        (Some(filled), Some(time)) => Some(if time.0 < filled.0 { time } else { filled }),
         (filled, time) => filled.or(time),
     }
 }
@@ -170,6 +230,27 @@ mod tests {
         assert_eq!(begins(&header, "controller"), begins(&line, "climb"), "\n{header}\n{line}");
         assert!(!line.contains('\u{1b}'), "{line}");
         assert_eq!(live_line(&Run::default()), "");
+    }
+
+    #[test]
+    fn a_reason_is_shortened_to_the_nearest_criterion_and_never_cut() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        let verdict = &mut run.samples.last_mut().unwrap().verdict;
+        verdict.state = "hold".to_owned();
+        verdict.sustained = true;
+        verdict.reason = "mean added 55 ms of 500 ms, p95 added to hits 10 ms".to_owned();
+        assert!(live_line(&run).ends_with("  hold: mean added 55 ms of 500 ms"), "{run:?}");
+        let long = "1,200 requests queue, the oldest for 12.00 s, and many a word more of what went \
+                    wrong here until the end";
+        let verdict = &mut run.samples.last_mut().unwrap().verdict;
+        (verdict.sustained, verdict.reason) = (false, long.to_owned());
+        let line = live_line(&run);
+        assert!(line.lines().count() == 2 && !line.contains('…'), "{line}");
+        let below = line.lines().nth(1).unwrap();
+        assert_eq!(below.chars().take_while(|c| *c == ' ').count(), indent());
+        assert!(below.ends_with("until the end"), "{line}");
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert!(wrapped("", 7).is_empty());
     }
 
     #[test]

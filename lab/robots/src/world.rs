@@ -300,7 +300,7 @@ impl World {
         self.counts.tally.due += 1;
         if self.asks.len() >= self.shared.backlog_max {
             let expected = format!("at most {} requests unanswered", self.shared.backlog_max);
-            let got = "never sent: so many are waiting".into();
+            let got = "never sent: too many are waiting".into();
             self.record_fault(
                 &ask,
                 Fault { kind: FaultKind::TimedOut, offset: None, expected, got },

@@ -182,7 +182,7 @@ impl Environment {
         match dirty::limit(&self.host, keeper, bytes) {
             Ok(kept) => self.dirty_limit = Some((bytes, kept)),
             Err(reason) => {
-                self.skip_once(Some(Skipped::new("limit of what is not written back yet", reason)))
+                self.skip_once(Some(Skipped::new("limit of data not yet written back", reason)))
             }
         }
     }

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod host;
 mod host_load;
+mod installed;
 mod ipc;
 mod keeper;
 mod machine;

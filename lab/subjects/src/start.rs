@@ -294,7 +294,7 @@ impl<'a> Start<'a> {
             for refusal in &self.file.content.refuse {
                 if let Some(line) = text.lines().find(|line| line.contains(&refusal.log)) {
                     let what =
-                        format!("is not what it was to be: {} ({})", refusal.say, line.trim());
+                        format!("is not the expected program: {} ({})", refusal.say, line.trim());
                     return Err(self.failed(what));
                 }
             }

@@ -1,4 +1,4 @@
-//! `humboldt-lab bang`: a list of URLs, asked for as fast as a number of connections allows.
+//! `humboldt-lab bang`: requests a list of URLs as fast as a number of connections allows.
 //!
 //! URLs → origins and subject, if they are wanted → pass after pass → stop and clear away →
 //! results.
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
     let mut runs = Vec::new();
     let end = loop {
         let (run, mut end) = passes.next();
-        results::show(&run, &end);
+        results::show(&run, &end, runs.len() + 1, plan.passes);
         if let Some(Err(failure)) = folder.as_ref().map(|folder| folder.write(runs.len(), &run)) {
             end = End::Failed(failure);
         }
@@ -77,6 +77,7 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
         }
     };
     let cleared = stand.clear();
+    results::say_short(&runs);
     results::compare(&mut runs);
     let written = folder.map_or(Ok(()), |folder| folder.finish(&runs));
     outcome(end, &runs).and(cleared).and(written).map(|()| runs)
@@ -91,7 +92,7 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     }
     let requests: u64 = runs.iter().map(|run| run.requests).sum();
     if requests == 0 {
-        return Err(Failure::usage("there is no URL that can be asked for"));
+        return Err(Failure::usage("there is no URL that can be requested"));
     }
     if runs.iter().all(|run| run.answers == 0) {
         let first = runs.iter().find_map(|run| run.fault_samples.first());

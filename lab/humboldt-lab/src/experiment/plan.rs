@@ -6,7 +6,7 @@ use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
 use crate::version::VERSION;
-use crate::{Failure, units};
+use crate::{Failure, units, wording};
 use humboldt_lab_peak::{
     ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings,
 };
@@ -162,6 +162,11 @@ fn cache_bytes(arguments: &PeakArgs) -> u64 {
     arguments.ground.cache_size.unwrap_or(usual)
 }
 
+/// Bytes that a run fills until its end.
+pub(crate) fn fill_bytes(arguments: &PeakArgs) -> u64 {
+    (cache_bytes(arguments) as f64 * arguments.search.fill) as u64
+}
+
 /// After how many seconds of load a run ends whatever the fill; `None` if it is not limited.
 pub(crate) fn time_max_s(arguments: &PeakArgs) -> Option<f64> {
     arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S))
@@ -187,7 +192,7 @@ fn variant(arguments: &PeakArgs) -> String {
     words.extend(ground.write_iops.map(|iops| format!("{iops} writes/s")));
     words.extend(ground.read_rate.map(|rate| format!("reads {}/s", units::show_bytes(rate))));
     words.extend(ground.write_rate.map(|rate| format!("writes {}/s", units::show_bytes(rate))));
-    words.extend(ground.variables.iter().cloned());
+    words.extend(ground.variables.iter().map(|variable| wording::variable(variable)));
     words.join(", ")
 }
 

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 /// A cache that has been filled once is being measured; before, it is being filled.
 const FILLED: f64 = 1.0;
 
-/// A run goes on after the cache has been filled as planned until its last quarter has so many good
-/// samples.
+/// A run goes on after the cache has been filled as planned until its last quarter has this many
+/// good samples.
 const SAMPLES_WANTED: usize = 20;
 
 /// But not longer than this many times the time until then.
 const OVERTIME_MAX: u32 = 4;
 
-/// After so many disturbed samples in a row, lower loads are tried; and then the run ends.
+/// After this many disturbed samples in a row, lower loads are tried; and then the run ends.
 const DISTURBED_BRIEFLY: u32 = 6;
 const DISTURBED_MAX: u32 = 100;
 

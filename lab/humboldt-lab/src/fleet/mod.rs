@@ -25,7 +25,7 @@ pub(crate) enum FleetError {
     Failed { party: String, message: String },
     #[error("agent {address}: {error}; is `humboldt-lab agent` running there?")]
     Agent { address: String, error: std::io::Error },
-    #[error("agent {address} answered something else than was asked")]
+    #[error("agent {address} gave an unexpected answer; are both of the same version?")]
     Confused { address: String },
 }
 

@@ -6,6 +6,7 @@ mod groups;
 mod lead;
 mod pairs;
 mod published;
+mod sheets;
 mod statistics;
 mod warnings;
 
@@ -181,6 +182,7 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
          in per cent of the mean; (!) marks more than 5 %. Saved: bytes that hits did not cost the servers. Fill: the ages \
          that all repeats have in common. Rows of different ages say nothing about each other.",
     )
+    .without_empty_columns()
 }
 
 /// A count of the last quarter, per second.
@@ -258,86 +260,96 @@ fn runs_table(groups: &[Group<'_>]) -> Table {
 fn shown(groups: &[Group<'_>]) -> String {
     let mut text = String::new();
     if groups.iter().any(|group| group.runs.len() > 1) {
-        text.push_str("Of repeats, the one with the median throughput is drawn. ");
+        text.push_str(
+            "Of repeats, the one with the median throughput is bold, and the others are thin. ",
+        );
     }
     if groups.len() > LOOKS {
         text.push_str(&format!(
-            "{LOOKS} are drawn at a time, the fastest first, so that the lines can be told apart; but for throughput, only these."
+            "The settings are divided by family or scheme, with the same axes in every drawing. The distributions show \
+             the {LOOKS} fastest settings only."
         ));
     }
     text
 }
 
+/// The runs of a setting, the median first.
+fn median_first<'a>(group: &Group<'a>) -> impl Iterator<Item = &'a Run> {
+    let median = group.median();
+    let others = group.runs.clone().into_iter().filter(move |run| !std::ptr::eq(*run, median));
+    std::iter::once(median).chain(others)
+}
+
 fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
-    let drawn: Vec<(&str, &Run)> =
-        groups.iter().take(LOOKS).map(|group| (group.name.as_str(), group.median())).collect();
-    let over_fill = |id, title, y, value: fn(&Sample) -> f64, caption| {
-        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
-            Line::straight(name, look, run_page::over_fill(run, value))
-        };
-        let lines = drawn.iter().enumerate().map(line).collect();
-        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
-        overlay(id, title, x, y, lines, caption)
-    };
     let distribution = |id, title, of: fn(&Run) -> &Histogram| {
-        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
-            Line::straight(name, look, run_page::cumulative(of(run)))
+        let line = |(look, group): (usize, &Group<'_>)| {
+            Line::straight(&group.name, look, run_page::cumulative(of(group.median())))
         };
-        let lines = drawn.iter().enumerate().map(line).collect();
+        let lines = groups.iter().take(LOOKS).enumerate().map(line).collect();
         let y = Axis::linear("% of answers").at_least(0.0, 100.0);
-        overlay(
-            id,
-            title,
-            Axis::log("time, ms"),
-            y,
-            lines,
-            "So many per cent of the answers took at most so long.",
-        )
+        let caption = "The share of the answers that took no longer than a time.";
+        overlay(id, title, Axis::log("time, ms"), y, lines, caption)
     };
-    let mut figures = traces(groups);
-    figures.extend([
-        over_fill(
-            "response",
-            "Mean response time against fill ratio",
-            Axis::linear("mean response time, ms"),
-            run_page::mean_response_ms,
-            "Of all answers, the origin's think time included.",
-        ),
-        distribution("hitscdf", "Response times of hits, last quarter", |run| {
-            &run.last_quarter.hits.response
-        }),
-        distribution("missescdf", "Response times of misses, last quarter", |run| {
-            &run.last_quarter.misses.response
-        }),
-        over_fill(
-            "hitratio",
-            "Hit ratio against fill ratio",
-            Axis::linear("% of plain answers").at_least(0.0, 60.0),
-            |sample| 100.0 * sample.hit_ratio(),
-            "Hits in per cent of answers to plain GETs.",
-        ),
-    ]);
+    let mut figures = over_fill(
+        groups,
+        "trace",
+        "Throughput against fill ratio",
+        &Axis::linear("answers/s"),
+        Sample::throughput_per_s,
+        "At fill ratio 1 a cache that stored everything is full and begins to replace. Fill counts the bytes that could \
+         be stored: a cache that stores less is not full there.",
+    );
+    figures.extend(over_fill(
+        groups,
+        "response",
+        "Mean response time against fill ratio",
+        &Axis::linear("mean response time, ms"),
+        run_page::mean_response_ms,
+        "Of all answers, with the servers' think time.",
+    ));
+    figures.push(distribution("hitscdf", "Response times of hits, last quarter", |run| {
+        &run.last_quarter.hits.response
+    }));
+    figures.push(distribution("missescdf", "Response times of misses, last quarter", |run| {
+        &run.last_quarter.misses.response
+    }));
+    figures.extend(over_fill(
+        groups,
+        "hitratio",
+        "Hit ratio against fill ratio",
+        &Axis::linear("% of plain answers").at_least(0.0, 60.0),
+        |sample| 100.0 * sample.hit_ratio(),
+        "Hits in per cent of answers to plain GETs.",
+    ));
     figures
 }
 
-/// Throughput over fill of all, a few at a time.
-fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
-    let trace = |(number, some): (usize, &[Group<'_>])| {
-        let line = |(look, group): (usize, &Group<'_>)| {
-            let points = run_page::over_fill(group.median(), Sample::throughput_per_s);
-            Line::straight(&group.name, look, points)
+/// One value of all runs over the fill ratio: a drawing for each sheet, all with the same axes.
+fn over_fill(
+    groups: &[Group<'_>],
+    id: &str,
+    title: &str,
+    y: &Axis,
+    value: fn(&Sample) -> f64,
+    caption: &str,
+) -> Vec<Figure> {
+    let all = groups.iter().flat_map(|group| &group.runs);
+    let points: Vec<(f64, f64)> = all.flat_map(|run| run_page::over_fill(run, value)).collect();
+    let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
+    let x = x.reaching(points.iter().map(|point| point.0));
+    let y = y.clone().reaching(points.iter().map(|point| point.1));
+    let draw = |(number, sheet): (usize, sheets::Sheet<'_>)| {
+        let lines = sheet.groups.iter().enumerate().flat_map(|(look, group)| {
+            let repeats = median_first(group).map(|run| run_page::over_fill(run, value));
+            Line::repeats(&group.name, look, repeats)
+        });
+        let title = match sheet.name.as_str() {
+            "" => title.to_owned(),
+            name => format!("{title}: {name}"),
         };
-        let title = match number {
-            0 => "Throughput against fill ratio".to_owned(),
-            _ => format!("Throughput against fill ratio, {} and on", number * LOOKS + 1),
-        };
-        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
-        let caption = "At fill ratio 1 a cache that stored everything is full and begins to replace. Fill counts the bytes \
-                       that could be stored: one that stores less is not full there.";
-        let lines = some.iter().enumerate().map(line).collect();
-        overlay(&format!("trace{number}"), &title, x, Axis::linear("answers/s"), lines, caption)
+        overlay(&format!("{id}{number}"), &title, x.clone(), y.clone(), lines.collect(), caption)
     };
-    groups.chunks(LOOKS).enumerate().map(trace).collect()
+    sheets::sheets(groups).into_iter().enumerate().map(draw).collect()
 }
 
 /// Several lines in one drawing, with a word about it.

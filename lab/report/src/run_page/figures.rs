@@ -93,7 +93,7 @@ pub(crate) fn response_times(run: &Run) -> Figure {
     plot.rules = thresholds(run, |name| !name.contains("added") && is_of_response(name));
     Figure::draw(
         "response",
-        "Logarithmic. Misses contain the origin's think time; dotted: the controller's thresholds.",
+        "Logarithmic. Misses contain the servers' think time. Dotted: the controller's thresholds.",
         &plot,
     )
 }
@@ -132,7 +132,7 @@ pub(crate) fn added_times(run: &Run) -> Figure {
     plot.rules = thresholds(run, |name| name.contains("added"));
     Figure::draw(
         "added",
-        "Without the origin's think time and the links: what cache and waiting add.",
+        "Without the servers' think time and the links: the time in the cache and in queues.",
         &plot,
     )
 }
@@ -186,7 +186,8 @@ pub(crate) fn hit_ratio(run: &Run) -> Figure {
         Line::straight("hit ratio", 0, over_fill(run, hits)),
         Line::straight("offered", 1, over_fill(run, offered)),
     ];
-    let description = "Hits in per cent of answers to plain GETs, and what the requests offered.";
+    let description =
+        "Hits in per cent of answers to plain GETs, and the hits that the requests offered.";
     let axis = Axis::linear("% of plain answers").at_least(0.0, 60.0);
     let mut plot = plot_over_fill(run, "Hit ratio", description, axis, lines);
     let ideal = run.plan.ideal_hit_ratio;
@@ -214,8 +215,7 @@ pub(crate) fn byte_hit_ratio(run: &Run) -> Figure {
         Line::straight("byte hit ratio", 0, over_fill(run, hits)),
         Line::straight("offered", 1, over_fill(run, offered)),
     ];
-    let description =
-        "Bytes from hits in per cent of all bytes of plain answers, and what the requests offered.";
+    let description = "Bytes from hits in per cent of all bytes of plain answers, and those that the requests offered.";
     let axis = Axis::linear("% of plain bytes").at_least(0.0, 60.0);
     let plot = plot_over_fill(run, "Byte hit ratio", description, axis, lines);
     Figure::draw("bytehits", "Large objects weigh more here than in the hit ratio.", &plot)
@@ -263,7 +263,7 @@ pub(crate) fn distribution(id: &str, title: &str, classes: &[(&str, &Histogram)]
         bands: Vec::new(),
         rules: Vec::new(),
     };
-    Figure::draw(id, "Read: so many per cent of the answers took at most so long.", &plot)
+    Figure::draw(id, "The share of the answers that took no longer than a time.", &plot)
 }
 
 /// (time in ms, share in per cent of values up to it), rising from zero.

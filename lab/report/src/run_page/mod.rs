@@ -2,12 +2,13 @@
 
 mod figures;
 mod glossary;
+mod now;
 mod resources;
 mod tables;
 mod words;
 
 use crate::document::{Document, Fold, Section};
-use crate::format::plain_lines;
+use crate::format::{number, plain_lines};
 use crate::provenance;
 use humboldt_lab_record::Run;
 
@@ -22,6 +23,7 @@ const FILE_CHARS_MAX: usize = 200_000;
 /// The page of a run that goes on or has ended.
 pub(crate) fn document(run: &Run) -> Document {
     let sections = vec![
+        now::section(run),
         result(run),
         trace(run),
         times(run),
@@ -43,6 +45,13 @@ pub(crate) fn document(run: &Run) -> Document {
 }
 
 fn result(run: &Run) -> Section {
+    if let Some(from) = now::judged_from(run) {
+        let text = format!(
+            "Not judged yet: the result is the last quarter, which begins at fill ratio {}.",
+            number(from, 2)
+        );
+        return Section { text, ..Section::new("Result") };
+    }
     Section {
         short: true,
         tables: vec![tables::summary(run), tables::times(run)],

@@ -1,7 +1,8 @@
 //! The tables of a run.
 
 use crate::format::{
-    NOTHING, bytes, count, counted, duration, milliseconds, number, percent, plain, rough, share,
+    NOTHING, bytes, count, counted, duration, milliseconds, minutes, number, percent, plain, rough,
+    share,
 };
 use crate::table::Table;
 use humboldt_lab_record::{FaultKind, FaultSample, KindTally, Manifest, Run, Sample, TimesSummary};
@@ -13,14 +14,18 @@ const DECISIONS_EACH_END: usize = 200;
 const URL_CHARS_MAX: usize = 300;
 const EVIDENCE_CHARS_MAX: usize = 120;
 
+/// The columns of decisions.
+const DECISION_COLUMNS: [&str; 8] =
+    ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
+
 /// The last quarter in a few figures.
 pub(crate) fn summary(run: &Run) -> Table {
     let (summary, tally) = (&run.summary, &run.last_quarter);
     let caption = format!(
-        "Last quarter: fill ratio {} to {}, {} samples",
+        "Last quarter: fill ratio {} to {}, {}",
         number(summary.from_fill_ratio, 2),
         number(summary.to_fill_ratio, 2),
-        summary.samples
+        counted(u64::from(summary.samples), "sample")
     );
     let mut table = Table::new(&caption, &["", "#measured", "to compare with"]);
     let mut row = |name: &str, measured: String, beside: String| {
@@ -174,7 +179,7 @@ pub(crate) fn kinds(caption: &str, first: &str, tallies: &BTreeMap<String, KindT
 /// Events besides answers, over the whole run.
 pub(crate) fn totals(run: &Run) -> Table {
     let total = &run.total;
-    let mut table = Table::new("Both sides, whole run", &["", "#robots", "#origins"]);
+    let mut table = Table::new("Both sides, whole run", &["", "#users", "#servers"]);
     let origin = |count_of: fn(&humboldt_lab_record::OriginTally) -> u64| -> u64 {
         run.samples.iter().map(|sample| count_of(&sample.origin)).sum()
     };
@@ -196,8 +201,8 @@ pub(crate) fn totals(run: &Run) -> Table {
         ("Written by reloads and IMS", bytes(total.refill_bytes as f64), String::new()),
         ("CPU time, s", rough(total.cpu_us as f64 / 1e6), rough(origin_cpu_s)),
     ];
-    for (name, robots, origins) in rows {
-        table.row([name.to_owned(), robots, origins]);
+    for (name, users, servers) in rows {
+        table.row([name.to_owned(), users, servers]);
     }
     table
 }
@@ -208,7 +213,8 @@ pub(crate) fn settings(run: &Run) -> Table {
     let mut table = Table::new("Settings", &["", "value"]);
     let goal = match plan.goal.time_max_s {
         Some(time) => {
-            format!("fill ratio {}, or {} h:mm:ss", number(plan.goal.fill_ratio, 2), duration(time))
+            let fill = number(plan.goal.fill_ratio, 2);
+            format!("fill ratio {fill}, or at most {}", minutes(time))
         }
         None => format!("fill ratio {}", number(plan.goal.fill_ratio, 2)),
     };
@@ -229,8 +235,7 @@ pub(crate) fn settings(run: &Run) -> Table {
 
 /// The controller's judgement of every sample; of very many, of the first and the last.
 pub(crate) fn decisions(run: &Run) -> Table {
-    let columns = ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
-    let mut table = Table::new("Decisions", &columns);
+    let mut table = Table::new("Decisions", &DECISION_COLUMNS);
     let samples = run.samples.len();
     let mut left_out = 0;
     for (position, sample) in run.samples.iter().enumerate() {
@@ -242,6 +247,13 @@ pub(crate) fn decisions(run: &Run) -> Table {
     }
     let note = format!("{left_out} samples in the middle are left out here; samples.csv has all.");
     if left_out > 0 { table.note(&note) } else { table }
+}
+
+/// The last decisions, the newest first.
+pub(crate) fn last_decisions(run: &Run, count_max: usize) -> Table {
+    let mut table = Table::new("Last decisions", &DECISION_COLUMNS);
+    run.samples.iter().rev().take(count_max).for_each(|sample| table.row(decision(sample)));
+    table
 }
 
 fn decision(sample: &Sample) -> [String; 8] {

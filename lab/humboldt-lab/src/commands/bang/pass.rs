@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The end of a pass.
 #[derive(Debug)]
 pub(super) enum End {
-    /// Everything was asked for.
+    /// Everything was requested.
     Done,
     /// The time was up.
     TimeUp,

@@ -1,8 +1,8 @@
 //! The runs of an experiment file: each the options of a command, and a folder.
 
 use super::file::{ClaimEntry, File, Kind, StepEntry, over};
-use crate::Failure;
 use crate::cli::{BangArgs, Cli, Command, PeakArgs};
+use crate::{Failure, wording};
 use clap::Parser;
 use humboldt_lab_report::{Claim, Pairs, Side, Step};
 use std::collections::BTreeSet;
@@ -253,12 +253,8 @@ fn includes(options: &Table, excluded: &Table) -> bool {
 
 /// As on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves an
 /// option out.
-fn command_line(kind: Kind, options: &Table) -> Vec<String> {
-    let command = match kind {
-        Kind::Peak => "peak",
-        Kind::Bang => "bang",
-    };
-    let mut words = vec!["humboldt-lab".to_owned(), command.to_owned()];
+pub(super) fn command_line(kind: Kind, options: &Table) -> Vec<String> {
+    let mut words = vec!["humboldt-lab".to_owned(), kind.name().to_owned()];
     for (name, value) in options {
         match value {
             Value::String(subject) if name == "subject" && kind == Kind::Peak => {
@@ -301,15 +297,19 @@ fn label_of_values(options: &Table) -> String {
     values.join(" ")
 }
 
-/// The differences of a setting, for people: with names where values alone are unclear.
+/// The differences of a setting, in words.
 fn differences(options: &Table) -> String {
-    let speaks_for_itself = |name: &str| matches!(name, "fs" | "mount-options" | "set" | "subject");
-    let words = options.iter().filter(|(name, _)| *name != "variant").map(|(name, value)| {
-        let value = plain(value).replace('\n', "; ");
-        if speaks_for_itself(name) { value } else { format!("{name} {value}") }
+    let own = options.iter().filter(|(name, _)| *name != "variant");
+    let words = own.flat_map(|(name, value)| match value {
+        Value::Array(values) => values.iter().map(|one| in_words(name, one)).collect(),
+        value => vec![in_words(name, value)],
     });
     let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
     if words.is_empty() { AS_IT_COMES.to_owned() } else { words.join(", ") }
+}
+
+fn in_words(name: &str, value: &Value) -> String {
+    wording::option(name, &plain(value).replace('\n', "; "))
 }
 
 fn folder_name(label: &str) -> String {
@@ -396,9 +396,8 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let message = |text: &str| all_of(text).err().unwrap().to_string();
-        let unknown =
-            "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nfilesystem = 'xfs'\n";
-        assert!(message(unknown).contains("--filesystem"), "{}", message(unknown));
+        let alone = "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nread-iops = 9\n";
+        assert!(message(alone).contains("squid:ufs: "), "{}", message(alone));
         let twice = "title = 'T'\n[[run]]\nsubject = 'nginx'\n[[run]]\nsubject = 'nginx'\n";
         assert!(message(twice).contains("twice"));
         assert!(message("title = 'T'\n[axes]\nsubject = 'nginx'\n").contains("must be a list"));
