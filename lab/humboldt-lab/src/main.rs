@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod require;
 mod simulate;
+mod tls;
 mod units;
 
 use clap::Parser;
@@ -45,6 +46,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Peak(arguments) => commands::peak(&arguments, interrupt),
         Command::Bang(arguments) => commands::bang(&arguments, interrupt),
+        Command::Tunnel(arguments) => commands::tunnel(&arguments, interrupt),
         Command::Run(arguments) => commands::matrix(&arguments, interrupt),
         Command::Compare(arguments) => commands::compare(&arguments),
         Command::Calibrate(arguments) => commands::calibrate(&arguments, interrupt),

@@ -54,6 +54,27 @@ impl Authority {
         })
     }
 
+    /// An authority that [`new`](Self::new) made with this name, from its certificate and key.
+    ///
+    /// # Errors
+    ///
+    /// They are not in PEM form, or do not belong together.
+    pub fn of(name: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, TlsError> {
+        let key = KeyPair::from_pem(key_pem)?;
+        let certificate = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
+            .map_err(|error| TlsError::Pem { what: format!("not readable ({error})") })?;
+        // The certificate ends with a signature; before it stands the key, as it is.
+        let own = key.public_key_raw();
+        if !certificate.windows(own.len()).any(|part| part == own) {
+            return Err(TlsError::Pem { what: "the key belongs to another certificate".into() });
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            key_pem: key_pem.to_owned(),
+            certificate_pem: certificate_pem.to_owned(),
+        })
+    }
+
     /// The certificate for those who are to trust it, in PEM form.
     #[must_use]
     pub fn certificate_pem(&self) -> &str {

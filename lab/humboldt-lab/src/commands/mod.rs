@@ -5,9 +5,11 @@ mod lists;
 mod matrix;
 mod parts;
 mod runs;
+mod tunnel;
 
 pub(crate) use bang::bang;
 pub(crate) use lists::{subjects, workloads};
 pub(crate) use matrix::matrix;
 pub(crate) use parts::{load, origin};
 pub(crate) use runs::{calibrate, compare, peak};
+pub(crate) use tunnel::tunnel;

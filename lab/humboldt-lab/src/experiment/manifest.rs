@@ -20,6 +20,7 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
         ("Processors of the laboratory".to_owned(), list(&prepared.shares.lab)),
         ("Processors of the subject".to_owned(), list(&prepared.shares.subject)),
     ]);
+    manifest.facts.extend(prepared.tls.as_ref().map(crate::tls::RunTls::fact));
     ground.describe(manifest);
 }
 
