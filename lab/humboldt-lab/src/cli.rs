@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Peak(Box<PeakArgs>),
     /// Request a list of URLs as fast as a number of connections allows
     Bang(Box<BangArgs>),
+    /// Measure tunnels (CONNECT): set-ups per second, bytes per second, CPU time
+    Tunnel(Box<TunnelArgs>),
     /// Make all runs of an experiment file; continues where it was interrupted
     Run(RunArgs),
     /// Compare runs on shared plots, with confidence intervals from repeats
@@ -103,7 +105,8 @@ pub(crate) struct PeakArgs {
     /// The subject: a name from `humboldt-lab subjects`, or a subject file
     #[arg(required_unless_present = "attach")]
     pub(crate) subject: Option<String>,
-    /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site
+    /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site, which
+    /// may be https://HOST:PORT (see --authority)
     #[arg(long, value_name = "URL", conflicts_with = "subject")]
     pub(crate) attach: Option<String>,
     /// The attached cache is an accelerator in front of the laboratory's servers (see --origin)
@@ -114,6 +117,8 @@ pub(crate) struct PeakArgs {
     pub(crate) pid: Option<u32>,
     #[command(flatten)]
     pub(crate) world: WorldArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     #[command(flatten)]
     pub(crate) search: SearchArgs,
     #[command(flatten)]
@@ -200,6 +205,37 @@ pub(crate) struct WorldArgs {
     /// Give up an answer after this time (not scaled)
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
     pub(crate) timeout: f64,
+}
+
+/// TLS between users, cache and servers.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct TlsArgs {
+    /// Users ask for https:// URLs, and speak TLS with the one that is named
+    #[arg(long, value_name = "WITH", value_enum)]
+    pub(crate) tls: Option<TlsKind>,
+    /// File with the authorities that must have signed the certificate that users see (PEM)
+    /// [default: authorities of this run; required if the cache is not started by it]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub(crate) authority: Option<PathBuf>,
+    /// File with the authority of the laboratory's own servers, for a running proxy that must trust
+    /// it (PEM); made if there is none, with its key in FILE.key [default: a new one for this run]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub(crate) origin_authority: Option<PathBuf>,
+    /// Every handshake is a full one; without it users resume sessions, as browsers do
+    #[arg(long, requires = "tls")]
+    pub(crate) no_resumption: bool,
+}
+
+/// With whom users speak TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TlsKind {
+    /// The server that they connect to: an accelerator, or without a cache the laboratory's server
+    Accelerator,
+    /// The laboratory's server, through a tunnel (CONNECT) that the proxy cannot read
+    Tunnel,
+    /// The proxy: it opens the tunnel (Squid's ssl_bump) with certificates of --authority
+    Intercept,
 }
 
 /// A list of processors; clap would take a bare `Vec` as a repeated option.
@@ -350,7 +386,7 @@ pub(crate) struct BangArgs {
     pub(crate) subject: Option<String>,
     /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
     ///
-    /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are
+    /// One http:// URL in a line (with --tls https://), of at most 8 KB. Empty lines and lines that begin with # are
     /// skipped. Lines that are no such URL are counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
@@ -406,6 +442,57 @@ pub(crate) struct BangArgs {
     /// The same options as a command line, if they are those of an experiment file.
     #[arg(skip)]
     pub(crate) as_command: Option<String>,
+    /// Processors for the laboratory [default: all, but the upper half with --subject]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Three measurements, one after the other, each of at most --seconds:\n  \
+        set-ups    connect, CONNECT, a byte there and a byte back, close; again and again\n  \
+        download   --bytes through --tunnels tunnels that are open at the same time\n  \
+        upload     the same in the other direction\n\n\
+        Every byte is checked at the other end. With a cache that is started, or with --pid, the table has the \
+        cache's CPU time too.\n\n\
+        Examples:\n  \
+        humboldt-lab tunnel --subject humboldt:null\n  \
+        humboldt-lab tunnel --attach http://127.0.0.1:3128 --pid 4711\n\n\
+        Exit codes: as for bang.")]
+pub(crate) struct TunnelArgs {
+    /// Start this proxy: a name from `humboldt-lab subjects`, or a subject file
+    #[arg(long, value_name = "NAME", required_unless_present = "attach")]
+    pub(crate) subject: Option<String>,
+    /// Measure the proxy that is running at this URL; its rules must allow CONNECT to --far
+    #[arg(long, value_name = "URL", conflicts_with = "subject")]
+    pub(crate) attach: Option<String>,
+    /// Process to watch with --attach
+    #[arg(long, value_name = "PID", requires = "attach")]
+    pub(crate) pid: Option<u32>,
+    /// Tunnels that are open at the same time
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) tunnels: u32,
+    /// Bytes in each direction, of all tunnels together
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "4GB")]
+    pub(crate) bytes: u64,
+    /// Longest time of each of the three measurements
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
+    pub(crate) seconds: f64,
+    /// Give up a tunnel that is not open after this time
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
+    pub(crate) timeout: f64,
+    /// Address of the laboratory's server at the far end; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) far: SocketAddr,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Folder for the results: tunnel.json and tunnel.txt
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Processors for the laboratory [default: all, but the upper half with --subject]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,

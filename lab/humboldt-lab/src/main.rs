@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod require;
 mod simulate;
+mod tls;
 mod units;
 mod version;
 mod wording;
@@ -47,6 +48,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Peak(arguments) => commands::peak(&arguments, interrupt),
         Command::Bang(arguments) => commands::bang(&arguments, interrupt),
+        Command::Tunnel(arguments) => commands::tunnel(&arguments, interrupt),
         Command::Run(arguments) => commands::matrix(&arguments, interrupt),
         Command::Compare(arguments) => commands::compare(&arguments),
         Command::Recompute(arguments) => commands::recompute(&arguments),

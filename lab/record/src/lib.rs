@@ -22,4 +22,4 @@ pub use run::{
     Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample, Summary,
     TimesSummary, Verdict,
 };
-pub use tally::{Class, KindTally, OriginTally, Tally};
+pub use tally::{Class, Handshakes, KindTally, OriginTally, Tally};

@@ -13,16 +13,14 @@ use std::time::Duration;
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The address of a cache that is already running, which accepts connections. `url` is
-/// `http://HOST:PORT`, or `HOST:PORT`.
+/// `http://HOST:PORT`, `HOST:PORT`, or `https://HOST:PORT` of an accelerator.
 ///
 /// # Errors
 /// If it is no such URL, or connections are refused there.
 pub fn reach(url: &str) -> Result<SocketAddr, SubjectError> {
     let wrong = |what: String| SubjectError::Environment(format!("{url}: {what}"));
-    if url.starts_with("https://") {
-        return Err(wrong("https is not supported: give a port of the cache for http".to_owned()));
-    }
-    let authority = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let authority = rest.unwrap_or(url).trim_end_matches('/');
     let mut addresses = authority.to_socket_addrs().map_err(|error| {
         wrong(format!("not an address such as http://127.0.0.1:3128 ({error})"))
     })?;
@@ -33,8 +31,8 @@ pub fn reach(url: &str) -> Result<SocketAddr, SubjectError> {
     Ok(address)
 }
 
-/// Takes a cache that is already running: nothing is started or stopped. `url` is
-/// `http://HOST:PORT`, or `HOST:PORT`.
+/// Takes a cache that is already running: nothing is started or stopped. `url` is as for
+/// [`reach`].
 ///
 /// # Errors
 /// If connections are refused there, or there is no such process.

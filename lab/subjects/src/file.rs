@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const STORES_MAX: u32 = 64;
 
 /// Words that every template may use without defining them. `start::words` gives them their values.
-pub(crate) const GIVEN_WORDS: [&str; 19] = [
+pub(crate) const GIVEN_WORDS: [&str; 23] = [
     "address",
     "cache_bytes",
     "cache_mb",
@@ -33,6 +33,10 @@ pub(crate) const GIVEN_WORDS: [&str; 19] = [
     "store",
     "store_bytes",
     "store_mb",
+    "tls_authority",
+    "tls_certificate",
+    "tls_intercept",
+    "tls_key",
     "user",
 ];
 /// Besides these, lines of `per_store` and `per_origin` know their number, from 0.
@@ -59,6 +63,15 @@ impl std::fmt::Display for Mode {
     }
 }
 
+/// How a subject ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectTlsWay {
+    /// As the server that its clients ask: with a certificate of its own.
+    Accelerator,
+    /// In the middle of what its clients take for tunnels: with certificates that it signs itself.
+    Intercept,
+}
+
 /// Words that count under a condition, over those of the whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -74,8 +87,21 @@ pub(crate) struct Layer {
 pub(crate) struct When {
     pub(crate) forward: Option<Layer>,
     pub(crate) accelerator: Option<Layer>,
+    /// The accelerator ends TLS.
+    pub(crate) tls: Option<Layer>,
+    /// The proxy ends TLS in what its clients take for tunnels.
+    pub(crate) intercept: Option<Layer>,
     pub(crate) root: Layer,
     pub(crate) not_root: Layer,
+}
+
+impl When {
+    pub(crate) fn tls_layer(&self, way: SubjectTlsWay) -> Option<&Layer> {
+        match way {
+            SubjectTlsWay::Accelerator => self.tls.as_ref(),
+            SubjectTlsWay::Intercept => self.intercept.as_ref(),
+        }
+    }
 }
 
 /// One of several ways to run the same program.
@@ -303,6 +329,12 @@ impl SubjectFile {
         layer.is_some() || mode == self.content.mode
     }
 
+    /// Whether its file says how it ends TLS in this way.
+    #[must_use]
+    pub fn has_tls(&self, way: SubjectTlsWay) -> bool {
+        self.content.when.tls_layer(way).is_some()
+    }
+
     /// Whether it answers reloads from its store by habit.
     #[must_use]
     pub fn excuse_reload_hits(&self) -> bool {
@@ -455,7 +487,8 @@ impl Content {
 
     /// Every word of every layer.
     fn all_words(&self) -> impl Iterator<Item = (&String, &String)> {
-        let when = [&self.when.forward, &self.when.accelerator];
+        let when =
+            [&self.when.forward, &self.when.accelerator, &self.when.tls, &self.when.intercept];
         let layers = when.into_iter().flatten().chain([&self.when.root, &self.when.not_root]);
         let tables = layers.flat_map(|layer| [&layer.words, &layer.per_store, &layer.per_origin]);
         let variants = self

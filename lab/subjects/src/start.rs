@@ -10,7 +10,9 @@ use crate::running::{Registered, Running, Started};
 use crate::template::{Words, expand};
 use crate::undo::Undo;
 use crate::words::{given_words, own_words};
-use crate::{Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile, provenance};
+use crate::{
+    Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile, SubjectTlsWay, provenance,
+};
 use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -32,6 +34,13 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The file of the subject's own output, in the run folder.
 const OUTPUT: &str = "output.log";
+/// Words for files of TLS, and their names in the run folder.
+const TLS_FILES: [(&str, &str); 4] = [
+    ("tls_authority", "tls/authority.pem"),
+    ("tls_certificate", "tls/certificate.pem"),
+    ("tls_key", "tls/key.pem"),
+    ("tls_intercept", "tls/intercept.pem"),
+];
 /// Length of each log that is searched for refusals, in bytes.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Writes its own number into the groups and becomes the program: so no process of it is ever
@@ -58,6 +67,32 @@ pub struct StartPlan {
     pub cpu_quota: Option<f64>,
     /// Other values for words that its file defines.
     pub words: BTreeMap<String, String>,
+    /// It ends TLS.
+    pub tls: Option<SubjectTls>,
+}
+
+/// The certificates of a subject that ends TLS, all in PEM form. They are files of the run folder,
+/// and `{tls_…}` in the subject's file are their paths.
+#[derive(Clone, Debug)]
+pub struct SubjectTls {
+    /// How.
+    pub way: SubjectTlsWay,
+    /// `{tls_authority}`: the authority of the servers behind it.
+    pub authority_pem: String,
+    /// `{tls_certificate}`: its own certificate as an accelerator.
+    pub certificate_pem: String,
+    /// `{tls_key}`: the key of that certificate.
+    pub key_pem: String,
+    /// `{tls_intercept}`: the authority, with its key, in whose name it signs when it intercepts.
+    pub intercept_pem: String,
+}
+
+impl SubjectTls {
+    fn files(&self) -> [(&'static str, &str); 4] {
+        let texts =
+            [&self.authority_pem, &self.certificate_pem, &self.key_pem, &self.intercept_pem];
+        std::array::from_fn(|index| (TLS_FILES[index].1, texts[index].as_str()))
+    }
 }
 
 impl StartPlan {
@@ -78,6 +113,7 @@ pub fn start(
 ) -> Result<Running, SubjectError> {
     let mut start = Start::new(file, environment, plan)?;
     start.write_files()?;
+    start.write_tls(plan.tls.as_ref())?;
     environment.give_to(&start.user)?;
     let patience = Duration::from_secs(u64::from(file.content.stop_after_s));
     let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -142,6 +178,9 @@ impl<'a> Start<'a> {
         if plan.origins.is_empty() {
             return Err(wrong("there is no server behind it".to_owned()));
         }
+        if let Some(tls) = plan.tls.as_ref().filter(|tls| !file.has_tls(tls.way)) {
+            return Err(wrong(format!("its file has no {} part", when_name(tls.way))));
+        }
         check_cores(&plan.cores).map_err(wrong)?;
         let user = user(file, &environment.host)?;
         let address = free_address(plan.address)?;
@@ -152,6 +191,10 @@ impl<'a> Start<'a> {
         words.insert("instance".to_owned(), mark.clone());
         words.insert("user".to_owned(), user.name.clone());
         words.insert("dir".to_owned(), environment.folder().display().to_string());
+        for (word, name) in TLS_FILES {
+            let path = environment.folder().join(name);
+            words.insert(word.to_owned(), path.display().to_string());
+        }
         own_words(&file.content, mode, environment.host.is_root, &stores, plan, &mut words)
             .map_err(|what| SubjectError::File { file: file.name().to_owned(), what })?;
         let folder = environment.folder().to_path_buf();
@@ -252,6 +295,18 @@ impl<'a> Start<'a> {
                 }
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Writes certificates and keys. They are not in the report.
+    fn write_tls(&self, tls: Option<&SubjectTls>) -> Result<(), SubjectError> {
+        let Some(tls) = tls else { return Ok(()) };
+        let folder = self.folder.join("tls");
+        fs::create_dir_all(&folder).map_err(io("make the folder", &folder))?;
+        for (name, pem) in tls.files() {
+            let path = self.folder.join(name);
+            fs::write(&path, pem).map_err(io("write", &path))?;
         }
         Ok(())
     }
@@ -380,6 +435,14 @@ impl<'a> Start<'a> {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+}
+
+/// The part of a subject's file that says how it ends TLS.
+fn when_name(way: SubjectTlsWay) -> &'static str {
+    match way {
+        SubjectTlsWay::Accelerator => "[when.tls]",
+        SubjectTlsWay::Intercept => "[when.intercept]",
     }
 }
 

@@ -14,6 +14,7 @@ use crate::Failure;
 use crate::cli::{BangArgs, GroundArgs};
 use crate::experiment;
 use crate::interrupt::Interrupt;
+use crate::tls::RunTls;
 use humboldt_lab_record::BangRun;
 use humboldt_lab_report as report;
 use pass::{End, Passes};
@@ -43,7 +44,8 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
 pub(crate) fn check(arguments: &BangArgs) -> Result<(), Failure> {
     Plan::new(arguments)?;
     let file = |name| experiment::subject_file(name, &arguments.ground);
-    arguments.subject.as_deref().map(file).transpose().map(drop)
+    let choice = arguments.subject.as_deref().map(file).transpose()?;
+    RunTls::new(&arguments.tls, stand::place(arguments, choice.as_ref())).map(drop)
 }
 
 /// The folders of the passes below a bang's own.
@@ -132,7 +134,7 @@ impl Plan {
 }
 
 /// The first option that makes sense only with a subject.
-fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
+pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
     let given = [
         (ground.cache_size.is_some(), "--cache-size"),
         (ground.fs.is_some(), "--fs"),

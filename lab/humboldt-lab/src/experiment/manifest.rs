@@ -27,6 +27,7 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
         let digest = humboldt_lab_subjects::sha256_of_file(log.as_ref());
         manifest.provenance.workload_sha256 = digest.unwrap_or_default();
     }
+    manifest.facts.extend(prepared.tls.as_ref().map(crate::tls::RunTls::fact));
     ground.describe(manifest);
 }
 

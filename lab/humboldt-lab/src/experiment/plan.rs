@@ -5,6 +5,7 @@ use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
 use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
+use crate::tls::RunTls;
 use crate::version::VERSION;
 use crate::{Failure, units, wording};
 use humboldt_lab_peak::{
@@ -50,6 +51,8 @@ pub(super) struct Prepared {
     pub(super) tolerates_others: bool,
     /// The same options as a command line, if they are those of an experiment file.
     pub(super) as_command: Option<String>,
+    /// TLS; `None`: plain HTTP.
+    pub(super) tls: Option<RunTls>,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -60,6 +63,7 @@ impl Prepared {
     pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
         let cache_bytes = cache_bytes(arguments);
         let choice = Choice::new(arguments, cache_bytes)?;
+        let tls = RunTls::new(&arguments.tls, choice.place())?;
         choice.check_place(arguments.ground.fs.as_deref())?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
@@ -101,6 +105,7 @@ impl Prepared {
             shares,
             working_set_objects,
             timeout_s: arguments.world.timeout,
+            tls,
             has_agents: !arguments.world.agents.is_empty(),
             tolerates_others: arguments.search.tolerate_others,
             as_command: arguments.as_command.clone(),
@@ -139,7 +144,8 @@ impl Prepared {
 /// Whether a run could be begun, as far as that can be checked quickly: a mistake in the last run
 /// of a matrix must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
-    Choice::new(arguments, cache_bytes(arguments))?;
+    let choice = Choice::new(arguments, cache_bytes(arguments))?;
+    RunTls::new(&arguments.tls, choice.place())?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
     // A log may take minutes to read.
     if world.replay.is_none() {

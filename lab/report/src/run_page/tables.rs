@@ -198,6 +198,16 @@ pub(crate) fn totals(run: &Run) -> Table {
             bytes(origin(|tally| tally.body_bytes) as f64),
         ),
         ("Connections made", count(total.connects), count(origin(|tally| tally.connects))),
+        (
+            "TLS handshakes, full",
+            count(total.handshakes.full),
+            count(origin(|tally| tally.handshakes.full)),
+        ),
+        (
+            "TLS handshakes, resumed",
+            count(total.handshakes.resumed),
+            count(origin(|tally| tally.handshakes.resumed)),
+        ),
         ("Written by reloads and IMS", bytes(total.refill_bytes as f64), String::new()),
         ("CPU time, s", rough(total.cpu_us as f64 / 1e6), rough(origin_cpu_s)),
     ];

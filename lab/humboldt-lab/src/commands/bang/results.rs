@@ -4,7 +4,7 @@ use super::pass::End;
 use crate::Failure;
 use crate::output::say;
 use crate::units::show_bytes;
-use humboldt_lab_record::{BangRun, FaultKind, TimesSummary};
+use humboldt_lab_record::{BangRun, FaultKind, Handshakes, TimesSummary};
 use humboldt_lab_report::{BANG_S_MIN, is_short_bang, write_bang};
 use humboldt_lab_robots::BangReport;
 use std::fmt::Write;
@@ -145,6 +145,10 @@ fn derived(run: &BangRun) -> Vec<(&'static str, String)> {
             "hits",
             format!("{} of {} verified answers: {share:.1} %", run.hits, run.verified),
         ));
+    }
+    let Handshakes { full, resumed, .. } = run.handshakes;
+    if full + resumed > 0 {
+        rows.push(("TLS handshakes", format!("{full} full, {resumed} resumed")));
     }
     if let Some((descriptors, resident_bytes)) = peaks(run) {
         rows.push(("descriptors", format!("{descriptors} at most")));
