@@ -32,4 +32,4 @@ pub use folder::{RunFolder, write_run};
 pub use live::LivePage;
 pub use run_page::objection;
 pub use stored::{read_bang, read_run};
-pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};
+pub use terminal::{curve_line, live_header, live_line, sparkline, summary_text, time_left_s};

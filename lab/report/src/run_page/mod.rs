@@ -1,6 +1,8 @@
 //! The page of one run.
 
+mod curve;
 mod figures;
+mod filling;
 mod glossary;
 mod resources;
 mod tables;
@@ -11,6 +13,7 @@ use crate::format::plain_lines;
 use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
+pub(crate) use filling::{filled, flatness, flatness_of, written};
 pub(crate) use tables::fault_tables;
 pub use words::objection;
 pub(crate) use words::{lead, title, warnings};
@@ -20,9 +23,8 @@ const FILE_CHARS_MAX: usize = 200_000;
 
 /// The page of a run that goes on or has ended.
 pub(crate) fn document(run: &Run) -> Document {
-    let sections = vec![
-        result(run),
-        trace(run),
+    let beginning = [result(run), trace(run)].into_iter().chain(curve::section(run));
+    let sections = beginning.chain([
         times(run),
         hits(run),
         errors(run),
@@ -31,13 +33,13 @@ pub(crate) fn document(run: &Run) -> Document {
         controller(run),
         environment(run),
         Section { terms: glossary::TERMS.to_vec(), ..Section::new("What the numbers mean") },
-    ];
+    ]);
     Document {
         title: title(run),
         subtitle: words::subtitle(run),
         lead: lead(run),
         warnings: warnings(run),
-        sections,
+        sections: sections.collect(),
     }
 }
 
@@ -50,7 +52,8 @@ fn result(run: &Run) -> Section {
 }
 
 fn trace(run: &Run) -> Section {
-    Section { figures: vec![figures::trace(run)], ..Section::new("Trace") }
+    let figures = [figures::trace(run)].into_iter().chain(figures::stored(run)).collect();
+    Section { figures, ..Section::new("Trace") }
 }
 
 fn times(run: &Run) -> Section {

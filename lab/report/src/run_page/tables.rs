@@ -1,5 +1,6 @@
 //! The tables of a run.
 
+use super::{figures, filling};
 use crate::format::{
     NOTHING, bytes, count, counted, duration, milliseconds, number, percent, plain, rough, share,
 };
@@ -40,6 +41,7 @@ pub(crate) fn summary(run: &Run) -> Table {
         match (summary.sustained_per_s, summary.limit_reached) {
             (None, _) => NOTHING.to_owned(),
             (Some(sustained), Some(false)) => format!("at least {}", rough(sustained)),
+            (Some(sustained), None) => format!("{} (limit not recorded)", rough(sustained)),
             (Some(sustained), _) => rough(sustained),
         },
         ceiling.unwrap_or_default(),
@@ -52,6 +54,15 @@ pub(crate) fn summary(run: &Run) -> Table {
             format!("in {samples}, to fill ratio {}", number(held.fill_ratio, 2)),
         );
     }
+    row(
+        "Mean response time",
+        milliseconds(summary.response.mean_ms),
+        format!(
+            "p95 of hits {}, of misses {}",
+            milliseconds(summary.hits.p95_ms),
+            milliseconds(summary.misses.p95_ms)
+        ),
+    );
     let ideal = run.plan.ideal_hit_ratio;
     row(
         "Hit ratio",
@@ -81,7 +92,30 @@ pub(crate) fn summary(run: &Run) -> Table {
     if let Some(resident) = summary.resident_bytes_max {
         let cache = bytes(run.plan.cache_bytes as f64);
         row("Largest resident memory", bytes(resident as f64), format!("cache size {cache}"));
+        row(
+            "Memory per object",
+            filling::or_nothing(summary.resident_bytes_per_object, bytes),
+            "growth of resident memory, its objects in memory included".to_owned(),
+        );
     }
+    let fill = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
+    row(
+        "Filled at the end, ÷ cache size",
+        filling::stored(summary),
+        format!("{} could have been stored since the start", number(fill, 2)),
+    );
+    if let Some(offered) = summary.written_per_offered {
+        row(
+            "Written per byte stored",
+            filling::or_nothing(summary.written_per_stored, |ratio| number(ratio, 2)),
+            format!("{} per byte that could have been stored", number(offered, 2)),
+        );
+    }
+    row(
+        "Flatness, fill 0.5 to 2.0",
+        filling::flatness(summary.flatness),
+        "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
+    );
     table
 }
 
@@ -229,7 +263,17 @@ pub(crate) fn settings(run: &Run) -> Table {
 
 /// The controller's judgement of every sample; of very many, of the first and the last.
 pub(crate) fn decisions(run: &Run) -> Table {
-    let columns = ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
+    let columns = [
+        "#sample",
+        "#at",
+        "#fill",
+        "#load/s",
+        "#answers/s",
+        "#mean response",
+        "state",
+        "why",
+        "#next/s",
+    ];
     let mut table = Table::new("Decisions", &columns);
     let samples = run.samples.len();
     let mut left_out = 0;
@@ -244,7 +288,7 @@ pub(crate) fn decisions(run: &Run) -> Table {
     if left_out > 0 { table.note(&note) } else { table }
 }
 
-fn decision(sample: &Sample) -> [String; 8] {
+fn decision(sample: &Sample) -> [String; 9] {
     let mut why = plain(&sample.verdict.reason, URL_CHARS_MAX);
     if let Some(limit) = &sample.lab_limited
         && sample.verdict.reason != *limit
@@ -258,6 +302,7 @@ fn decision(sample: &Sample) -> [String; 8] {
         number(sample.fill_ratio, 3),
         rough(sample.load_per_s),
         rough(sample.throughput_per_s()),
+        milliseconds(figures::mean_response_ms(sample)),
         format!("{}{sustained}", plain(&sample.verdict.state, URL_CHARS_MAX)),
         why,
         rough(sample.verdict.next_load_per_s),
