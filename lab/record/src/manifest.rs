@@ -74,6 +74,20 @@ pub struct Resources {
     pub device_read_bytes: u64,
     /// Bytes written to the store's own block devices.
     pub device_write_bytes: u64,
+    /// Bytes in the subject's stores now, if it says so.
+    #[serde(default)]
+    pub stored_bytes: Option<u64>,
+    /// Objects in its stores now, if it says so.
+    #[serde(default)]
+    pub stored_objects: Option<u64>,
+    /// Bytes of all objects that it has stored since its start, if it says so.
+    #[serde(default)]
+    pub taken_bytes: Option<u64>,
+}
+
+/// The sum of what two subjects say; not known if one of them says nothing.
+fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.zip(other).map(|(one, other)| one.saturating_add(other))
 }
 
 impl Resources {
@@ -107,6 +121,9 @@ impl Resources {
             device_writes: self.device_writes.saturating_add(other.device_writes),
             device_read_bytes: self.device_read_bytes.saturating_add(other.device_read_bytes),
             device_write_bytes: self.device_write_bytes.saturating_add(other.device_write_bytes),
+            stored_bytes: both(self.stored_bytes, other.stored_bytes),
+            stored_objects: both(self.stored_objects, other.stored_objects),
+            taken_bytes: both(self.taken_bytes, other.taken_bytes),
         }
     }
 }

@@ -36,4 +36,6 @@ pub use live::LivePage;
 pub use recompute::{Difference, Recomputed, recompute};
 pub use run_page::objection;
 pub use stored::{read_bang, read_run};
-pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s, wrapped};
+pub use terminal::{
+    curve_line, live_header, live_line, sparkline, summary_text, time_left_s, wrapped,
+};

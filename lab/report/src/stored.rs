@@ -53,6 +53,7 @@ fn without_samples(run: &Run) -> Run {
         total: run.total.clone(),
         last_quarter: run.last_quarter.clone(),
         summary: run.summary.clone(),
+        curve: run.curve.clone(),
         outcome: run.outcome.clone(),
     }
 }

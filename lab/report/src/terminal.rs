@@ -2,7 +2,7 @@
 
 use crate::format::{NOTHING, count, duration, milliseconds, number, percent, plain, rough};
 use crate::run_page;
-use humboldt_lab_record::{Outcome, Run, Sample};
+use humboldt_lab_record::{CurveStep, Outcome, Run, Sample};
 
 /// As many characters of the controller's state are shown, and of its reason.
 const STATE_CHARS_MAX: usize = 60;
@@ -167,9 +167,11 @@ pub fn summary_text(run: &Run) -> String {
     for (name, times) in [("hits", summary.hits), ("misses", summary.misses)] {
         if times.count > 0 {
             let [p50, p95, p99] = [times.p50_ms, times.p95_ms, times.p99_ms].map(milliseconds);
-            out.push_str(&format!("{name:<9}  p50 {p50}, p95 {p95}, p99 {p99}\n"));
+            let mean = milliseconds(times.mean_ms);
+            out.push_str(&format!("{name:<9}  mean {mean}, p50 {p50}, p95 {p95}, p99 {p99}\n"));
         }
     }
+    out.push_str(&figures_text(run));
     for warning in run_page::warnings(run) {
         let word = if warning.grave { "WARNING" } else { "note" };
         out.push_str(&format!("{word}: {}. {}\n", warning.heading, warning.text));
@@ -178,6 +180,40 @@ pub fn summary_text(run: &Run) -> String {
         out.push_str("(still running)\n");
     }
     out
+}
+
+/// Flatness, what was stored, its cost, and the curve, as far as they are known.
+fn figures_text(run: &Run) -> String {
+    let mut out = format!("flatness   {}\n", run_page::flatness(run.summary.flatness));
+    out.push_str(&format!("filled     {}\n", run_page::filled(run)));
+    if let Some(written) = run_page::written(&run.summary) {
+        out.push_str(&format!("written    {written}\n"));
+    }
+    if !run.curve.is_empty() {
+        out.push_str("response times at parts of the load:\n");
+    }
+    for step in &run.curve {
+        out.push_str(&format!("{}\n", curve_line(step)));
+    }
+    out
+}
+
+/// One load of a curve as a line.
+#[must_use]
+pub fn curve_line(step: &CurveStep) -> String {
+    let times = |times: &humboldt_lab_record::TimesSummary| {
+        let shown = [times.p50_ms, times.p95_ms, times.p99_ms].map(milliseconds);
+        if times.count > 0 { shown.join(" / ") } else { NOTHING.to_owned() }
+    };
+    format!(
+        "{:>6}  offered {}/s, answered {}/s, mean {}, p50 / p95 / p99 of hits {}, of misses {}",
+        percent(step.share),
+        rough(step.offered_per_s),
+        rough(step.answered_per_s),
+        milliseconds(step.response.mean_ms),
+        times(&step.hits),
+        times(&step.misses),
+    )
 }
 
 /// `values` as a line of at most `width` block characters from zero to the largest; of several
@@ -217,6 +253,7 @@ pub fn sparkline(values: &[f64], width: usize) -> String {
 mod tests {
     use super::*;
     use crate::testing::synthetic;
+    use humboldt_lab_record::Flatness;
 
     #[test]
     fn a_live_line_stands_under_its_header() {
@@ -274,6 +311,23 @@ mod tests {
         assert_eq!(sparkline(&long, 8).chars().count(), 8);
         assert_eq!(sparkline(&[0.0, 0.0], 8), "▁▁");
         assert_eq!(sparkline(&[], 8), "");
+    }
+
+    #[test]
+    fn the_summary_has_flatness_and_curve_or_says_that_they_are_not_known() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        run.summary.flatness = None;
+        assert!(summary_text(&run).contains("flatness   not known"));
+        run.summary.flatness = Some(Flatness { slope: -0.1, low: -0.15, high: -0.05 });
+        run.summary.stored_ratio = Some(0.93);
+        let mut step = CurveStep { share: 0.25, offered_per_s: 250.0, ..CurveStep::default() };
+        (step.hits.count, step.hits.p95_ms) = (9, 12.0);
+        run.curve = vec![step];
+        let text = summary_text(&run);
+        assert!(text.contains("−10.0 % (−15.0 % to −5.0 %)"), "{text}");
+        assert!(text.contains("stored 0.93"), "{text}");
+        assert!(text.contains("25.0 %  offered 250/s"), "{text}");
+        assert!(text.contains("/ 12.0 ms /") && text.contains("of misses –"), "{text}");
     }
 
     #[test]

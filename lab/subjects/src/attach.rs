@@ -50,6 +50,7 @@ pub fn attach(
         started: None,
         attached: None,
         watch: None,
+        stored: None,
         logs: Vec::new(),
         files: BTreeMap::new(),
         facts: vec![("Subject".to_owned(), format!("a running cache at {url}"))],

@@ -3,6 +3,7 @@
 
 use crate::SubjectError;
 use crate::builtin;
+use crate::stored::StoredPage;
 use crate::template::{self, Words};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,6 +152,8 @@ pub(crate) struct Content {
     pub(crate) prepare: Vec<Vec<String>>,
     pub(crate) start: Vec<String>,
     pub(crate) ready_url: Option<String>,
+    /// What it says about its stores.
+    pub(crate) stored: Option<StoredPage>,
     #[serde(default = "thirty")]
     pub(crate) ready_after_s: u32,
     #[serde(default = "ten")]
@@ -460,6 +463,9 @@ impl Content {
     }
 
     fn check_words(&self) -> Result<(), String> {
+        if let Some(stored) = &self.stored {
+            stored.check().map_err(|what| format!("stored, {what}"))?;
+        }
         let known = self.known_words();
         let check = |place: &str, text: &str| {
             template::check(text, known.iter()).map_err(|what| format!("{place}, {what}"))

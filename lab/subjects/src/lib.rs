@@ -26,6 +26,7 @@ mod resources;
 mod running;
 mod start;
 mod store;
+mod stored;
 mod template;
 mod undo;
 mod words;

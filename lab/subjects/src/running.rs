@@ -4,6 +4,7 @@ use crate::control_group::Groups;
 use crate::keeper::Kept;
 use crate::processes::{Stat, Tree};
 use crate::resources::Watch;
+use crate::stored::StoredPage;
 use crate::undo::Undo;
 use crate::{Mode, Skipped, SubjectError};
 use humboldt_lab_record::{Build, Resources};
@@ -99,6 +100,8 @@ pub struct Running {
     /// The process that it was attached to, and when that started.
     pub(crate) attached: Option<Attached>,
     pub(crate) watch: Option<Watch>,
+    /// The page on which it tells about its stores.
+    pub(crate) stored: Option<StoredPage>,
     pub(crate) logs: Vec<PathBuf>,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) facts: Vec<(String, String)>,
@@ -134,10 +137,18 @@ impl Running {
         self.started.as_ref().map(|started| started.child.id()).or(attached)
     }
 
-    /// Resources of its processes until now; `None` if it is not watched.
+    /// Resources of its processes until now, and what it says about its stores; `None` if it is
+    /// not watched. Waits half a second at most for its answer.
     #[must_use]
     pub fn resources(&self) -> Option<Resources> {
-        self.watch.as_ref().and_then(|watch| watch.meter().measure())
+        let measured = self.watch.as_ref().and_then(|watch| watch.meter().measure())?;
+        let said = self.stored.as_ref().map(|page| page.ask(self.address)).unwrap_or_default();
+        Some(Resources {
+            stored_bytes: said.bytes,
+            stored_objects: said.objects,
+            taken_bytes: said.taken_bytes,
+            ..measured
+        })
     }
 
     /// Every process that it has had; `None` if it is not watched.

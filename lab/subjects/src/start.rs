@@ -392,6 +392,8 @@ impl<'a> Start<'a> {
             started: None,
             attached: None,
             watch: None,
+            // A site has every path for itself: there the question would go to its servers.
+            stored: self.file.content.stored.clone().filter(|_| self.mode == Mode::Forward),
             logs: self.logs.clone(),
             files: std::mem::take(&mut self.files),
             facts: std::mem::take(&mut self.facts),

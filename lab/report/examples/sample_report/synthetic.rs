@@ -229,6 +229,7 @@ fn summarise(run: &mut Run) {
         throughput_per_s: last.answers() as f64 / seconds,
         sustained_per_s: (!sustained.is_empty())
             .then(|| sustained.iter().sum::<f64>() / sustained.len() as f64),
+        limit_reached: Some(true),
         response: TimesSummary::from(&last.response()),
         hits: (&last.hits.response).into(),
         misses: (&last.misses.response).into(),

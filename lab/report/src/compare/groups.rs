@@ -78,6 +78,7 @@ impl<'a> Group<'a> {
             (any(|run| run.summary.wrong_content > 0), "wrong content"),
             (any(|run| run.summary.lab_limited_share > 0.0), "samples spoiled"),
             (any(|run| run.summary.limit_reached == Some(false)), "limit not reached"),
+            (any(|run| run.summary.limit_reached.is_none()), "limit not recorded"),
             (
                 any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)),
                 "not finished",

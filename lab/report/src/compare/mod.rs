@@ -200,6 +200,9 @@ fn times_table(groups: &[Group<'_>]) -> Table {
         "#p95 added, misses",
         "#CPU µs/answer",
         "#memory",
+        "#stored",
+        "#written/stored",
+        "#flatness",
     ];
     let mut table = Table::new("Response times and resources in the last quarter", &columns);
     for group in groups {
@@ -216,9 +219,22 @@ fn times_table(groups: &[Group<'_>]) -> Table {
             ms(|run| run.summary.misses_added.p95_ms),
             group.mean_of(cpu).map_or(NOTHING.to_owned(), rough),
             group.mean_of(resident).map_or(NOTHING.to_owned(), bytes),
+            known(group.mean_of(|run| run.summary.stored_ratio.unwrap_or(f64::NAN))),
+            known(group.mean_of(|run| run.summary.written_per_stored.unwrap_or(f64::NAN))),
+            run_page::flatness_of(group.runs.iter().map(|run| run.summary.flatness)),
         ]);
     }
-    table.note("Means over the repeats.")
+    table.note(
+        "Means over the repeats. Stored: what the stores held at the end, ÷ cache size. Written: \
+         bytes that the disks wrote for each byte stored. Flatness: slope of answers/s from fill \
+         0.5 to 2.0, in per cent of the mean per unit of fill; of one run with its 95 % interval, \
+         of repeats with their range.",
+    )
+}
+
+/// A ratio, or the word for none.
+fn known(ratio: Option<f64>) -> String {
+    ratio.map_or("not known".to_owned(), |ratio| number(ratio, 2))
 }
 
 fn runs_table(groups: &[Group<'_>]) -> Table {
@@ -382,7 +398,8 @@ fn csv(runs: &[Run]) -> String {
          misses_p50_ms,misses_p95_ms,misses_p99_ms,hits_added_p95_ms,misses_added_p95_ms,hit_ratio,byte_hit_ratio,\
          offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share,\
          limit_reached,hits_per_s,saved_bytes_per_s,steal_mean,steal_max,common_from_fill_ratio,common_to_fill_ratio,\
-         common_per_s,common_hit_ratio\n",
+         common_per_s,common_hit_ratio,flatness,flatness_low,flatness_high,stored_ratio,\
+         written_per_stored,written_per_offered,resident_bytes_per_object\n",
     );
     let common = lead::common_ages(&groups(runs));
     for run in runs {
@@ -426,6 +443,13 @@ fn csv(runs: &[Run]) -> String {
             ages.map_or(f64::NAN, |ages| ages.to),
             at_common.0,
             at_common.1,
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.slope),
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.low),
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.high),
+            summary.stored_ratio.unwrap_or(f64::NAN),
+            summary.written_per_stored.unwrap_or(f64::NAN),
+            summary.written_per_offered.unwrap_or(f64::NAN),
+            summary.resident_bytes_per_object.unwrap_or(f64::NAN),
         ];
         let measured =
             measured.map(|value| if value.is_finite() { value.to_string() } else { String::new() });

@@ -66,9 +66,29 @@ pub(crate) fn trace(run: &Run) -> Figure {
         size: Size::Whole,
         ..plot_over_fill(run, "Throughput against fill ratio", description, axis, lines)
     };
-    let caption = "At fill ratio 1 the cache is full and begins to replace. Where the offered load lies above the answers, \
-                   the cache did not keep up.";
+    let caption = "Fill counts the bytes that could be stored. At 1 a cache that stored all of \
+                   them is full; one that stored less is not. Where the offered load lies above \
+                   the answers, the cache did not keep up.";
     Figure::draw("trace", caption, &plot)
+}
+
+/// What the store holds against what could have been stored; none if the subject does not say it.
+pub(crate) fn stored(run: &Run) -> Option<Figure> {
+    run.summary.stored_ratio?;
+    let size = run.plan.cache_bytes.max(1) as f64;
+    let held = |sample: &Sample| {
+        let bytes = sample.resources.and_then(|resources| resources.stored_bytes);
+        bytes.map_or(f64::NAN, |bytes| bytes as f64 / size)
+    };
+    let lines = vec![
+        Line::straight("stored", 0, over_fill(run, held)),
+        Line::straight("could have been", 1, over_fill(run, |sample| sample.fill_ratio.min(1.0))),
+    ];
+    let description = "Bytes in the store ÷ cache size, and fill, cut at a full cache.";
+    let plot = plot_over_fill(run, "Stored", description, Axis::linear("÷ cache size"), lines);
+    let caption = "The cache is full, and replaces, where the upper line has become level. Where \
+                   stored lies far below, the cache refused to store what it could have.";
+    Some(Figure::draw("stored", caption, &plot))
 }
 
 /// Response times against fill ratio.

@@ -37,8 +37,29 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
     ),
     (
         "Fill ratio",
-        "Bytes of cachable answers to plain GETs that were not hits, ÷ size of the cache. At 1 a cache is full and begins to \
-         replace; at 2 it has replaced everything once. Answers to reloads and revalidations are written too but not counted.",
+        "Bytes of cachable answers to plain GETs that were not hits, ÷ size of the cache: what \
+         could have been stored. At 1 a cache that stored all of it is full and begins to \
+         replace; at 2 it has replaced everything once. Answers to reloads and revalidations are \
+         written too but not counted.",
+    ),
+    ("Stored", "Bytes in the stores, as the subject itself says it, ÷ size of the cache."),
+    (
+        "Written per byte stored",
+        "Bytes that the store's own devices wrote in the last quarter (or, without such devices, \
+         that the subject's processes made the disks write), ÷ bytes of the objects that the \
+         subject says it stored in that time.",
+    ),
+    (
+        "Memory per object",
+        "Growth of resident memory during the run, ÷ growth of the number of objects in its \
+         stores. Objects that are kept in memory count with what they hold.",
+    ),
+    (
+        "Flatness",
+        "Slope of throughput over fill ratio from 0.5 to 2.0, in per cent of the mean throughput \
+         for each unit of fill. Neighbouring samples are alike, so the line goes through the \
+         means of ten equal parts, and the 95 % interval comes from their distances to it. Not \
+         known if a part has fewer than two good samples.",
     ),
     (
         "Last quarter",

@@ -1,6 +1,8 @@
 //! The page of one run.
 
+mod curve;
 mod figures;
+mod filling;
 mod glossary;
 mod now;
 mod resources;
@@ -13,6 +15,7 @@ use crate::provenance;
 use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
+pub(crate) use filling::{filled, flatness, flatness_of, written};
 pub(crate) use tables::fault_tables;
 pub use words::objection;
 pub(crate) use words::{lead, title, warnings};
@@ -22,10 +25,8 @@ const FILE_CHARS_MAX: usize = 200_000;
 
 /// The page of a run that goes on or has ended.
 pub(crate) fn document(run: &Run) -> Document {
-    let sections = vec![
-        now::section(run),
-        result(run),
-        trace(run),
+    let beginning = [now::section(run), result(run), trace(run)];
+    let sections = beginning.into_iter().chain(curve::section(run)).chain([
         times(run),
         hits(run),
         errors(run),
@@ -34,13 +35,13 @@ pub(crate) fn document(run: &Run) -> Document {
         controller(run),
         environment(run),
         Section { terms: glossary::TERMS.to_vec(), ..Section::new("What the numbers mean") },
-    ];
+    ]);
     Document {
         title: title(run),
         subtitle: words::subtitle(run),
         lead: lead(run),
         warnings: warnings(run),
-        sections,
+        sections: sections.collect(),
     }
 }
 
@@ -60,7 +61,8 @@ fn result(run: &Run) -> Section {
 }
 
 fn trace(run: &Run) -> Section {
-    Section { figures: vec![figures::trace(run)], ..Section::new("Trace") }
+    let figures = [figures::trace(run)].into_iter().chain(figures::stored(run)).collect();
+    Section { figures, ..Section::new("Trace") }
 }
 
 fn times(run: &Run) -> Section {

@@ -1,5 +1,6 @@
 //! The tables of a run.
 
+use super::{figures, filling};
 use crate::format::{
     NOTHING, bytes, count, counted, duration, milliseconds, minutes, number, percent, plain, rough,
     share,
@@ -15,8 +16,17 @@ const URL_CHARS_MAX: usize = 300;
 const EVIDENCE_CHARS_MAX: usize = 120;
 
 /// The columns of decisions.
-const DECISION_COLUMNS: [&str; 8] =
-    ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
+const DECISION_COLUMNS: [&str; 9] = [
+    "#sample",
+    "#at",
+    "#fill",
+    "#load/s",
+    "#answers/s",
+    "#mean response",
+    "state",
+    "why",
+    "#next/s",
+];
 
 /// The last quarter in a few figures.
 pub(crate) fn summary(run: &Run) -> Table {
@@ -45,6 +55,7 @@ pub(crate) fn summary(run: &Run) -> Table {
         match (summary.sustained_per_s, summary.limit_reached) {
             (None, _) => NOTHING.to_owned(),
             (Some(sustained), Some(false)) => format!("at least {}", rough(sustained)),
+            (Some(sustained), None) => format!("{} (limit not recorded)", rough(sustained)),
             (Some(sustained), _) => rough(sustained),
         },
         ceiling.unwrap_or_default(),
@@ -57,6 +68,15 @@ pub(crate) fn summary(run: &Run) -> Table {
             format!("in {samples}, to fill ratio {}", number(held.fill_ratio, 2)),
         );
     }
+    row(
+        "Mean response time",
+        milliseconds(summary.response.mean_ms),
+        format!(
+            "p95 of hits {}, of misses {}",
+            milliseconds(summary.hits.p95_ms),
+            milliseconds(summary.misses.p95_ms)
+        ),
+    );
     let ideal = run.plan.ideal_hit_ratio;
     row(
         "Hit ratio",
@@ -86,7 +106,30 @@ pub(crate) fn summary(run: &Run) -> Table {
     if let Some(resident) = summary.resident_bytes_max {
         let cache = bytes(run.plan.cache_bytes as f64);
         row("Largest resident memory", bytes(resident as f64), format!("cache size {cache}"));
+        row(
+            "Memory per object",
+            filling::or_nothing(summary.resident_bytes_per_object, bytes),
+            "growth of resident memory, its objects in memory included".to_owned(),
+        );
     }
+    let fill = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
+    row(
+        "Filled at the end, ÷ cache size",
+        filling::stored(summary),
+        format!("{} could have been stored since the start", number(fill, 2)),
+    );
+    if let Some(offered) = summary.written_per_offered {
+        row(
+            "Written per byte stored",
+            filling::or_nothing(summary.written_per_stored, |ratio| number(ratio, 2)),
+            format!("{} per byte that could have been stored", number(offered, 2)),
+        );
+    }
+    row(
+        "Flatness, fill 0.5 to 2.0",
+        filling::flatness(summary.flatness),
+        "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
+    );
     table
 }
 
@@ -266,7 +309,7 @@ pub(crate) fn last_decisions(run: &Run, count_max: usize) -> Table {
     table
 }
 
-fn decision(sample: &Sample) -> [String; 8] {
+fn decision(sample: &Sample) -> [String; 9] {
     let mut why = plain(&sample.verdict.reason, URL_CHARS_MAX);
     if let Some(limit) = &sample.lab_limited
         && sample.verdict.reason != *limit
@@ -280,6 +323,7 @@ fn decision(sample: &Sample) -> [String; 8] {
         number(sample.fill_ratio, 3),
         rough(sample.load_per_s),
         rough(sample.throughput_per_s()),
+        milliseconds(figures::mean_response_ms(sample)),
         format!("{}{sustained}", plain(&sample.verdict.state, URL_CHARS_MAX)),
         why,
         rough(sample.verdict.next_load_per_s),

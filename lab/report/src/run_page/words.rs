@@ -104,6 +104,10 @@ fn rate(run: &Run) -> String {
         (Some(sustained), _) if summary.limit_reached == Some(false) => {
             format!("sustains at least {} answers/s; its limit was not reached", rough(sustained))
         }
+        (Some(sustained), _) if summary.limit_reached.is_none() => format!(
+            "sustains {} answers/s (whether its limit was reached is not recorded)",
+            rough(sustained)
+        ),
         (Some(sustained), _) => format!("sustains {} answers/s", rough(sustained)),
     }
 }
