@@ -1,6 +1,7 @@
 //! Rings on their own, without a reactor.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use super::*;
 
@@ -85,6 +86,40 @@ fn a_dropped_ring_waits_for_the_kernel() {
     assert_eq!(file.metadata().expect("there").len(), 32 << 20);
     let arena = aligned::home().expect("an arena");
     assert_eq!(Arc::strong_count(&arena), 2, "all buffers are back");
+}
+
+/// Whether a thread of this process sleeps.
+fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
+}
+
+#[test]
+fn a_dropped_ring_sleeps_while_it_waits_though_something_has_ended() {
+    use std::io::Write;
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let (say, told) = std::sync::mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        let mut ring = Ring::new().expect("a ring");
+        let pipe = OwnedFd::from(reader);
+        ring.push(pipe.try_clone().expect("one more"), 0, Transfer::Read(Buffer::new(4096)))
+            .expect("room");
+        ring.submit().expect("submitted");
+        let refused = Err(io::ErrorKind::WouldBlock.into());
+        ring.ready.push_back((pipe, Transfer::Read(Buffer::new(4096)), refused));
+        say.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+        drop(ring);
+    });
+    let thread = told.recv().expect("a thread");
+    let start = Instant::now();
+    let mut has_slept = false;
+    while !has_slept && start.elapsed() < Duration::from_secs(10) {
+        has_slept = sleeps(thread);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    writer.write_all(&[1; 4096]).expect("written");
+    dropping.join().expect("no panic");
+    assert!(has_slept, "it asked again and again");
 }
 
 #[test]
