@@ -47,6 +47,8 @@ pub(super) struct Prepared {
     pub(super) has_agents: bool,
     /// Whether samples count although others were busy.
     pub(super) tolerates_others: bool,
+    /// Whether a curve is measured, and with which load as 100 %, if that is given.
+    pub(super) curve: Option<Option<f64>>,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -100,6 +102,7 @@ impl Prepared {
             timeout_s: arguments.world.timeout,
             has_agents: !arguments.world.agents.is_empty(),
             tolerates_others: arguments.search.tolerate_others,
+            curve: arguments.search.curve.then_some(arguments.search.curve_of),
             settings,
             load_max_per_s: arguments.search.load_max,
             plan,
