@@ -289,6 +289,12 @@ pub(crate) struct SearchArgs {
     /// load is far from the limit
     #[arg(long)]
     pub(crate) even_steps: bool,
+    /// After the run: response times at 10 % to 110 % of the load that was sustained
+    #[arg(long)]
+    pub(crate) curve: bool,
+    /// The load that is 100 % there, in requests per second, instead of the sustained one
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive, requires = "curve")]
+    pub(crate) curve_of: Option<f64>,
     /// Judge samples although other processes, or the host of this virtual machine, were busy;
     /// without it, such samples are repeated
     #[arg(long)]

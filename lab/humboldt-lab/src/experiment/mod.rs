@@ -4,6 +4,7 @@
 //! stop → summarise.
 
 mod calibrate;
+mod curve;
 mod ground;
 mod limits;
 mod live;
@@ -192,6 +193,10 @@ fn measure(
         }
         humboldt_lab_peak::summarise(run);
         stage.update(run)?;
+    }
+    ground.check()?;
+    if let Some(asked_for) = prepared.curve.filter(|_| !interrupt.is_set()) {
+        curve::measure(run, asked_for, fleet, ground, &mut sampling, stage, interrupt)?;
     }
     ground.check()?;
     fleet.stop_robots().map_err(Failure::run)

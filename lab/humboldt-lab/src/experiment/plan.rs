@@ -53,6 +53,8 @@ pub(super) struct Prepared {
     pub(super) as_command: Option<String>,
     /// TLS; `None`: plain HTTP.
     pub(super) tls: Option<RunTls>,
+    /// Whether a curve is measured, and with which load as 100 %, if that is given.
+    pub(super) curve: Option<Option<f64>>,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -109,6 +111,7 @@ impl Prepared {
             has_agents: !arguments.world.agents.is_empty(),
             tolerates_others: arguments.search.tolerate_others,
             as_command: arguments.as_command.clone(),
+            curve: arguments.search.curve.then_some(arguments.search.curve_of),
             settings,
             load_max_per_s: arguments.search.load_max,
             plan,

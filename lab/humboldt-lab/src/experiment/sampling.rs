@@ -51,6 +51,8 @@ pub(super) struct Sampling {
     has_agents: bool,
     /// Disturbed samples in a row.
     disturbed: u32,
+    /// Whether the search is over: then the time of the run is, too.
+    is_after_search: bool,
 }
 
 impl Sampling {
@@ -69,7 +71,18 @@ impl Sampling {
             tolerates_others: prepared.tolerates_others,
             has_agents: prepared.has_agents,
             disturbed: 0,
+            is_after_search: false,
         }
+    }
+
+    /// The search is over; from now on this load is offered, whatever the time.
+    pub(super) fn begin_curve(
+        &mut self,
+        load_per_s: f64,
+        fleet: &mut Fleet,
+    ) -> Result<(), Failure> {
+        (self.is_after_search, self.load_per_s) = (true, load_per_s);
+        fleet.set_load(load_per_s).map_err(Failure::run)
     }
 
     /// Waits for the end of the period; returns the sample, or nothing if the period was cut short.
@@ -142,7 +155,7 @@ impl Sampling {
         // period the next would otherwise be over before it has begun, and so would all that
         // follow.
         let mut end = self.begun + Duration::from_secs_f64(self.sample_s);
-        if let Some(time_max_s) = run.plan.goal.time_max_s {
+        if let Some(time_max_s) = run.plan.goal.time_max_s.filter(|_| !self.is_after_search) {
             end = end.min(self.start + Duration::from_secs_f64(time_max_s));
         }
         while Instant::now() < end && !interrupt.is_set() {
