@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 pub const TUNNELS_MAX: usize = 4_000;
 
 /// Faults that are kept with their evidence; all are counted.
-const FAULT_SAMPLES_MAX: usize = 20;
+const FAULTS_SHOWN_MAX: usize = 20;
 
 /// After so many faults without one good tunnel there will be none.
 const FAULTS_IN_VAIN_MAX: u64 = 100;
@@ -83,7 +83,7 @@ pub struct TunnelReport {
 impl TunnelReport {
     fn add_fault(&mut self, number: u64, at_us: u64, fault: Fault) {
         *self.faults.entry(fault.kind).or_default() += 1;
-        if self.fault_samples.len() < FAULT_SAMPLES_MAX {
+        if self.fault_samples.len() < FAULTS_SHOWN_MAX {
             self.fault_samples.push(FaultSample { at_us, url: format!("tunnel {number}"), fault });
         }
     }

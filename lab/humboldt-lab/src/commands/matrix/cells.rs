@@ -85,7 +85,7 @@ pub(super) fn cells(file: &File, path: &Path, out: &Path) -> Result<Cells, Failu
 fn alternating(cells: Vec<Cell>, mut pairs: Pairs) -> Cells {
     let mut order: Vec<usize> = (0..cells.len()).collect();
     for repeat in order.chunk_by_mut(|one, other| cells[*one].repeat == cells[*other].repeat) {
-        if repeat.first().is_some_and(|first| cells[*first].repeat % 2 == 0) {
+        if repeat.first().is_some_and(|first| cells[*first].repeat.is_multiple_of(2)) {
             repeat.reverse();
         }
     }
