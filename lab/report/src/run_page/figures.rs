@@ -1,5 +1,6 @@
 //! The plots of a run over its fill ratio, and its distributions.
 
+use super::now;
 use crate::document::Figure;
 use crate::format::percent;
 use crate::plot::{Axis, Band, Line, Plot, Rule, Size};
@@ -26,7 +27,7 @@ fn fill_axis(run: &Run) -> Axis {
 
 fn last_quarter(run: &Run) -> Vec<Band> {
     let (from, to) = (run.summary.from_fill_ratio, run.summary.to_fill_ratio);
-    if !fills(run) || to <= 0.0 || from >= to {
+    if !fills(run) || to <= 0.0 || from >= to || now::judged_from(run).is_some() {
         return Vec::new();
     }
     vec![Band { from, to, name: "last quarter".to_owned() }]

@@ -115,6 +115,7 @@ mod tests {
         let page = document(&run).main_html();
         assert!(page.contains("Not judged yet") && !page.contains("class=\"grave\""), "{page}");
         assert!(!page.contains("Sustained, answers/s"), "no result before its time");
+        assert!(!page.contains("class=\"band\""), "no last quarter before its time");
         run.plan.goal.fill_ratio = run.samples.last().unwrap().fill_ratio;
         assert!(warnings(&run).iter().any(|warning| warning.grave));
         run.plan.goal.fill_ratio *= 2.0;
