@@ -343,8 +343,8 @@ pub(crate) struct BangArgs {
     pub(crate) subject: Option<String>,
     /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
     ///
-    /// One http:// URL in a line (with --tls https://), of at most 8 KB. Empty lines and lines that begin with # are
-    /// skipped. Lines that are no such URL are counted, and the first is shown.
+    /// One http:// URL in a line (with --tls https://), of at most 8 KB. Empty lines and lines that
+    /// begin with # are skipped. Lines that are no such URL are counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
     /// Generate this many URLs, served by the laboratory's own origin, with every byte verified

@@ -33,8 +33,8 @@ const TICK_US: u64 = 100_000;
 /// The next target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BangTarget {
-    /// An `http://` URL, or `https://` with TLS. If it names an object of the plan's workload, its answer is verified;
-    /// otherwise only counted.
+    /// An `http://` URL, or `https://` with TLS. If it names an object of the plan's workload, its
+    /// answer is verified; otherwise only counted.
     Url(String),
     /// A request of the plan's workload; its moment is ignored.
     Ask(Ask),
@@ -236,8 +236,8 @@ pub struct BangReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// The first of them, with evidence.
     pub fault_samples: Vec<FaultSample>,
-    /// Targets that cannot be asked for (no URL of this scheme, a name that does not resolve), and were
-    /// passed over.
+    /// Targets that cannot be asked for (no URL of this scheme, a name that does not resolve), and
+    /// were passed over.
     pub unusable: u64,
     /// The first of them.
     pub first_unusable: Option<String>,
