@@ -46,12 +46,9 @@ impl Authority {
     /// The system gives no random numbers.
     pub fn new(name: &str) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
-        let certificate = authority(name)?.self_signed(&key)?;
-        Ok(Self {
-            name: name.to_owned(),
-            key_pem: key.serialize_pem(),
-            certificate_pem: certificate.pem(),
-        })
+        let name = name_of(name, &key);
+        let certificate = authority(&name)?.self_signed(&key)?;
+        Ok(Self { name, key_pem: key.serialize_pem(), certificate_pem: certificate.pem() })
     }
 
     /// An authority that [`new`](Self::new) made with this name, from its certificate and key.
@@ -69,7 +66,7 @@ impl Authority {
             return Err(TlsError::Pem { what: "the key belongs to another certificate".into() });
         }
         Ok(Self {
-            name: name.to_owned(),
+            name: name_of(name, &key),
             key_pem: key_pem.to_owned(),
             certificate_pem: certificate_pem.to_owned(),
         })
@@ -107,6 +104,13 @@ impl Authority {
     }
 }
 
+/// Two authorities have two names. Otherwise a client that trusts one of them would say of the
+/// other's certificates that their signature is wrong, and not that nobody knows their issuer.
+fn name_of(name: &str, key: &KeyPair) -> String {
+    let last = key.public_key_raw().iter().rev().take(4);
+    last.fold(format!("{name} "), |name, byte| format!("{name}{byte:02x}"))
+}
+
 fn authority(name: &str) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = DistinguishedName::new();
@@ -137,5 +141,21 @@ impl Identity {
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.ticketer = ring::Ticketer::new()?;
         Ok(ServerTls { config: Arc::new(config) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_that_was_kept_signs_as_before() {
+        let (first, other) = (Authority::new("a").unwrap(), Authority::new("a").unwrap());
+        assert_ne!(first.name, other.name);
+        let kept = Authority::of("a", first.certificate_pem(), first.key_pem()).unwrap();
+        assert_eq!(kept.name, first.name);
+        assert!(kept.issue(&["localhost".to_owned()]).unwrap().server().is_ok());
+        assert!(Authority::of("a", other.certificate_pem(), first.key_pem()).is_err());
+        assert!(Authority::of("a", "no certificate", first.key_pem()).is_err());
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn pass_folders(arguments: &BangArgs, folder: &Path) -> Result<Vec<Pa
 
 /// Carries out a bang; returns the result of each pass.
 pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<BangRun>, Failure> {
+    check(arguments)?;
     let plan = Plan::new(arguments)?;
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;

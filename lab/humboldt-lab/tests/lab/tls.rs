@@ -1,11 +1,13 @@
 //! TLS between users, real caches and servers, and tunnels. What is not installed is skipped, and
 //! says so.
 
-use crate::support::{Lab, folder, lab, shared, write};
+use crate::support::{Lab, SHORT, folder, lab, run_in, shared, until, write};
 use humboldt_lab_record::BangRun;
 use humboldt_lab_subjects::SubjectFile;
+use humboldt_lab_tls::Authority;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Whether a subject is installed here.
 fn is_installed(name: &str) -> bool {
@@ -68,6 +70,62 @@ fn without_a_cache_the_laboratory_asks_its_own_servers() {
     assert_eq!((run.verified, run.handshakes.full + run.handshakes.resumed), (200, 200));
 }
 
+/// An nginx of the test's own, which ends with it.
+struct Nginx(Child);
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+#[test]
+fn a_running_accelerator_is_attached_to_by_https() {
+    if !is_installed("nginx") {
+        return;
+    }
+    let _machine = shared();
+    let (place, out) = (folder(), folder());
+    let authority = Authority::new("a site's own").expect("a key");
+    let own = authority.issue(&["127.0.0.1".to_owned()]).expect("a certificate");
+    let pem = write(place.path(), "site.pem", authority.certificate_pem());
+    write(place.path(), "certificate.pem", &own.certificate_pem);
+    write(place.path(), "key.pem", &own.key_pem);
+    let (port, behind) = (free_port(), free_port());
+    let conf = format!(
+        "daemon off; master_process off; pid nginx.pid; error_log error.log;\n\
+         events {{}}\n\
+         http {{ access_log off; client_body_temp_path body; proxy_temp_path temp;\n\
+         server {{ listen 127.0.0.1:{port} ssl;\n\
+         ssl_certificate certificate.pem; ssl_certificate_key key.pem;\n\
+         location / {{ proxy_pass http://127.0.0.1:{behind}; proxy_http_version 1.1; }} }} }}\n"
+    );
+    write(place.path(), "nginx.conf", &conf);
+    let folder_text = place.path().to_str().expect("a plain name");
+    let words = ["-p", folder_text, "-c", "nginx.conf", "-e", "error.log"];
+    let program = SubjectFile::builtin("nginx").expect("a family").expect("right").find();
+    let mut command = Command::new(program.expect("it is installed"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _nginx = Nginx(command.spawn().expect("it starts"));
+    until("nginx", || TcpStream::connect(("127.0.0.1", port)).ok());
+    let (url, origin) = (format!("https://127.0.0.1:{port}"), format!("127.0.0.1:{behind}"));
+    let mut words = vec!["peak", "--attach", &url, "--accelerator", "--origin", &origin];
+    words.extend(["--tls", "accelerator", "--authority", &pem, "--workload", "fixed-1k"]);
+    words.extend(["--load", "100", "--time-max", "2s", "--cache-size", "40MB"]);
+    words.extend(SHORT);
+    words.extend(["--out", out.path().to_str().expect("a plain name")]);
+    lab(words).with(0);
+    let total = run_in(out.path()).total;
+    assert_eq!(total.faults_total(), 0, "{:#?}", total.fault_samples);
+    assert!(total.answers() > 50 && total.handshakes.full > 0, "{:?}", total.handshakes);
+}
+
 /// Squid with OpenSSL: that of the system, or below `SQUID_OPENSSL` a copy of the package's files.
 fn squid_with_openssl() -> Option<(String, String)> {
     let root = std::env::var("SQUID_OPENSSL").unwrap_or_default();
@@ -89,14 +147,14 @@ fn a_proxy_that_opens_tunnels_is_proved_to_be_in_the_middle() {
     let set = format!("certgen={certgen}");
     let subject = ["--subject", "squid-bump", "--program", &program, "--set", &set];
     let set_small = ["--set", "l1_l2=4 16", "--keep-alive"];
-    let run = |more: &[&str]| {
+    let run = |urls: &str, more: &[&str]| {
         let words = [&subject[..], &set_small, &["--tls"], more].concat();
-        let mut all =
-            vec!["bang", "--generate", "300", "--cache-size", "40MB", "--connections", "8"];
+        let mut all = vec!["bang", "--generate", urls, "--cache-size", "40MB"];
+        all.extend(["--connections", "8", "--timeout", "10s", "--time-max", "40s"]);
         all.extend(words);
         Lab::start(all).end()
     };
-    let done = run(&["intercept"]).with(0);
+    let done = run("200", &["intercept"]).with(0);
     assert!(done.out.contains("TLS handshakes"), "{}", done.out);
     assert!(done.out.contains("cache full"), "two passes: {}", done.out);
     let hits = done.out.lines().filter(|line| line.starts_with("hits ")).nth(1);
@@ -109,7 +167,8 @@ fn a_proxy_that_opens_tunnels_is_proved_to_be_in_the_middle() {
         .map(std::ffi::OsString::from)
         .chain([path.clone().into_os_string()]))
     .with(0);
-    let refused = run(&["intercept", "--authority", path.to_str().expect("a plain name")]).with(1);
+    let refused =
+        run("10", &["intercept", "--authority", path.to_str().expect("a plain name")]).with(1);
     assert!(refused.err.contains("TLS handshake failed"), "{refused:#?}");
     assert!(refused.err.contains("UnknownIssuer"), "{refused:#?}");
 }
