@@ -85,6 +85,16 @@ pub(crate) fn summary(run: &Run) -> Table {
         count(summary.faults),
         format!("of them {} with wrong content", counted(summary.wrong_content, "answer")),
     );
+    costs(run, &mut table);
+    table
+}
+
+/// Rows of what the answers cost: processor time, memory, room and writes; and how flat they were.
+fn costs(run: &Run, table: &mut Table) {
+    let summary = &run.summary;
+    let mut row = |name: &str, measured: String, beside: String| {
+        table.row([name.to_owned(), measured, beside])
+    };
     if let Some(cpu_us) = summary.cpu_us_per_answer {
         let cores = cpu_us * summary.throughput_per_s / 1e6;
         row("CPU time per answer, µs", rough(cpu_us), format!("{} cores busy", rough(cores)));
@@ -116,7 +126,6 @@ pub(crate) fn summary(run: &Run) -> Table {
         filling::flatness(summary.flatness),
         "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
     );
-    table
 }
 
 /// Response times by class.
