@@ -601,7 +601,10 @@ stores_max = 0
                 .contains("there are: a, b")
         );
         assert!(
-            name("squit").expect_err("no family").to_string().contains("squid, humboldt, nginx")
+            name("squit")
+                .expect_err("no family")
+                .to_string()
+                .contains("squid, squid-bump, humboldt, nginx")
         );
         let error = name("/no/such.toml").expect_err("no file").to_string();
         assert!(error.contains("/no/such.toml: No such file"), "{error}");

@@ -48,3 +48,27 @@ pub(crate) fn written(summary: &Summary) -> Option<String> {
 pub(crate) fn or_nothing(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
     value.map_or(NOTHING.to_owned(), shown)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_said_and_what_is_known_has_its_interval() {
+        let one = Flatness { slope: -0.1, low: -0.2, high: 0.0 };
+        let other = Flatness { slope: 0.05, low: 0.0, high: 0.1 };
+        assert_eq!(flatness_of([None, None].into_iter()), "not known");
+        assert_eq!(flatness_of([Some(one)].into_iter()), "−10.0 % (−20.0 % to 0.0 %)");
+        assert_eq!(
+            flatness_of([Some(one), None, Some(other)].into_iter()),
+            "−2.5 % (−10.0 % to 5.0 %)",
+            "the range of the repeats"
+        );
+        let mut summary = Summary::default();
+        assert_eq!((stored(&summary).as_str(), written(&summary)), ("not known", None));
+        (summary.stored_ratio, summary.written_per_offered) = (Some(0.987), Some(1.5));
+        assert_eq!(stored(&summary), "0.99");
+        let words = written(&summary).expect("something was written");
+        assert_eq!(words, "not known for each byte stored, 1.50 for each offered");
+    }
+}

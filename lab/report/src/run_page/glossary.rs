@@ -42,7 +42,11 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
          replace; at 2 it has replaced everything once. Answers to reloads and revalidations are \
          written too but not counted.",
     ),
-    ("Stored", "Bytes in the stores, as the subject itself says it, ÷ size of the cache."),
+    (
+        "Stored",
+        "Bytes in the stores, as the subject itself says it, ÷ size of the cache. Heads, reloads \
+         and the units in which a store takes its room count too, so it may be more than fill.",
+    ),
     (
         "Written per byte stored",
         "Bytes that the store's own devices wrote in the last quarter (or, without such devices, \

@@ -99,6 +99,16 @@ pub(crate) fn summary(run: &Run) -> Table {
         count(summary.faults),
         format!("of them {} with wrong content", counted(summary.wrong_content, "answer")),
     );
+    costs(run, &mut table);
+    table
+}
+
+/// Rows of what the answers cost: processor time, memory, room and writes; and how flat they were.
+fn costs(run: &Run, table: &mut Table) {
+    let summary = &run.summary;
+    let mut row = |name: &str, measured: String, beside: String| {
+        table.row([name.to_owned(), measured, beside])
+    };
     if let Some(cpu_us) = summary.cpu_us_per_answer {
         let cores = cpu_us * summary.throughput_per_s / 1e6;
         row("CPU time per answer, µs", rough(cpu_us), format!("{} cores busy", rough(cores)));
@@ -130,7 +140,6 @@ pub(crate) fn summary(run: &Run) -> Table {
         filling::flatness(summary.flatness),
         "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
     );
-    table
 }
 
 /// Response times by class.
@@ -337,4 +346,46 @@ pub(crate) fn facts(manifest: &Manifest) -> Table {
         table.row([plain(name, URL_CHARS_MAX), plain(value, 2 * URL_CHARS_MAX)]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_page::lead;
+    use crate::testing::synthetic;
+
+    /// The measured cell and the one beside it, of a row of the summary.
+    fn row(run: &Run, name: &str) -> (String, String) {
+        let table = summary(run);
+        let row = table.rows.into_iter().find(|row| row[0].starts_with(name)).expect(name);
+        (row[1].clone(), row[2].clone())
+    }
+
+    #[test]
+    fn a_limit_that_was_not_recorded_is_neither_reached_nor_not() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        run.summary.sustained_per_s = Some(97.0);
+        let says = |run: &Run| (row(run, "Sustained").0, lead(run).contains("is not recorded"));
+        run.summary.limit_reached = Some(true);
+        assert_eq!(says(&run), ("97.0".to_owned(), false));
+        run.summary.limit_reached = Some(false);
+        assert_eq!(says(&run), ("at least 97.0".to_owned(), false));
+        // An older summary.json.
+        run.summary.limit_reached = None;
+        run.outcome = humboldt_lab_record::Outcome::Running;
+        assert_eq!(says(&run), ("97.0 (limit not recorded)".to_owned(), true));
+    }
+
+    #[test]
+    fn the_summary_has_response_times_and_what_was_stored() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        (run.summary.response.mean_ms, run.summary.hits.p95_ms) = (12.0, 34.0);
+        let (mean, beside) = row(&run, "Mean response time");
+        assert!(mean == "12.0 ms" && beside.contains("34.0 ms"), "{mean}, {beside}");
+        assert_eq!(row(&run, "Filled at the end").0, "not known");
+        assert_eq!(row(&run, "Memory per object").0, NOTHING);
+        run.summary.stored_ratio = Some(0.5);
+        assert_eq!(row(&run, "Filled at the end").0, "0.50");
+        assert_eq!(decisions(&run).columns[5].label, "mean response");
+    }
 }
