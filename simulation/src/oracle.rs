@@ -51,6 +51,8 @@ pub(crate) struct Asked<'a> {
     began_ms: i64,
     /// The same since the beginning.
     began_at_ms: i64,
+    /// Whether all directories were open when it began.
+    had_all_dirs: bool,
     /// The versions from which on the purged resources are not purged.
     purged: Vec<(&'a Resource, u32)>,
 }
@@ -82,6 +84,7 @@ impl<'a> Asked<'a> {
             floor: resource.floor(),
             began_ms: client::now_ms(),
             began_at_ms: clock::elapsed_ms(),
+            had_all_dirs: world.has_all_dirs(),
             purged: purged.map(|other| (other, other.change())).collect(),
         }
     }
@@ -175,13 +178,13 @@ impl<'a> Asked<'a> {
         if let Err(what) = outcome {
             wrong(&what);
         }
-        if world.plan.is_calm && is_whole && !self.is_found(&head.fields) {
+        if world.plan.is_calm && is_whole && !self.is_found(world, &head.fields) {
             wrong("it was said to be stored, and is not there");
         }
     }
 
     /// Whether what was said to be stored is there. Notes what is said now.
-    fn is_found(&self, fields: &Fields) -> bool {
+    fn is_found(&self, world: &World, fields: &Fields) -> bool {
         let is_to_be_there = match self.kind {
             Kind::Get | Kind::Head | Kind::OnlyIfCached => self.resource.must_be_there(),
             _ => false,
@@ -189,6 +192,9 @@ impl<'a> Asked<'a> {
         if matches!(self.kind, Kind::Get | Kind::Reload) && says(fields, "fwd=") {
             let is_stored = says(fields, "stored") || says(fields, "storing");
             self.resource.is_said_to_be_stored(is_stored);
+        }
+        if is_to_be_there {
+            world.site.totals.add("answers to be found again", 1);
         }
         !is_to_be_there || says(fields, "hit")
     }
@@ -231,7 +237,9 @@ impl<'a> Asked<'a> {
     /// The answer to a PURGE: 503 and 500 hold as long as the program runs.
     fn purged(&self, world: &World, status: u16) -> Result<(), String> {
         let is_lasting = match (self.kind, status) {
-            (Kind::Purge, 200 | 404) => world.plan.syncs_removals() && world.has_all_dirs(),
+            (Kind::Purge, 200 | 404) => {
+                world.plan.syncs_removals() && self.had_all_dirs && world.has_all_dirs()
+            }
             (_, 200) => true,
             (Kind::Purge, 500 | 503) if world.disks_fail() => false,
             (_, 500 | 503) if world.disks_fail() => return Ok(()),

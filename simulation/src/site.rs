@@ -107,7 +107,11 @@ impl Resource {
             host,
             tag: format!("t{}", number % 4),
             scope: if plan.is_plain { Scope::Public } else { any_scope },
-            lifetime_s: chance.one(&[0, 1, 5, 60, 600, 86_400]),
+            // In a calm world, what is stored is to be found again.
+            lifetime_s: match plan.is_calm {
+                true => chance.one(&[600, 86_400]),
+                false => chance.one(&[0, 1, 5, 60, 600, 86_400]),
+            },
             stale_s: chance.one(&[0, 0, 0, 5, 300]),
             has_etag: chance.per_mille(plan.etags_per_mille),
             varies: chance.per_mille(250) && !plan.is_plain,

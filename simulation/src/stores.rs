@@ -108,6 +108,11 @@ pub(crate) fn other(plan: &Plan, mut chance: Chance) -> Dirs {
 pub(crate) async fn reconfigure(world: &World, config: &Config) {
     let mut stores = world.stores.lock().await;
     stores.reconfigure(config, &world.shared.cache).await;
+    check_open(world, &stores);
+}
+
+/// A directory that cannot be opened although its disk works is a defect.
+fn check_open(world: &World, stores: &Stores) {
     for (number, dir) in &*world.dirs.borrow() {
         let is_open = stores.is_there(&dir.path(*number, &world.root));
         if !is_open && !world.disks_fail() {
@@ -123,6 +128,7 @@ pub(crate) async fn watch(world: Rc<World>) {
         let mut stores = world.stores.lock().await;
         if stores.has_left() {
             stores.end_leaving(&world.shared.cache).await;
+            check_open(&world, &stores);
         }
     }
 }
@@ -147,10 +153,12 @@ pub(crate) async fn drive(disk: Arc<Disk>, plan: Rc<Plan>, life: u64, crash: Rc<
 
 /// Troubles of a disk.
 pub(crate) fn faults(chance: &mut Chance) -> Faults {
-    match chance.below(4) {
+    match chance.below(5) {
         0 => Faults { read_fails_ppm: 50_000, ..Faults::default() },
         1 => Faults { write_fails_ppm: 50_000, ..Faults::default() },
         2 => Faults { is_full: true, ..Faults::default() },
+        // Directories go out of service.
+        3 => Faults { read_fails_ppm: 1_000_000, write_fails_ppm: 1_000_000, ..Faults::default() },
         _ => Faults::default(),
     }
 }

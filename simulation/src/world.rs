@@ -234,7 +234,7 @@ impl World {
         }
         helpers.iter().for_each(JoinHandle::abort);
         self.shared.cache.settled().await;
-        self.shared.cache.prepare_close().await;
+        humboldt_stores::prepare_close(&self.shared.cache).await;
         self.shared.cache.close();
     }
 

@@ -79,6 +79,7 @@ fn open_now(config: &Config, store_log: Arc<StoreLog>, cores: usize) -> Opened {
     let mut stores = Stores::default();
     let schemes = stores.open(config);
     let cache = Cache::new(humboldt_stores::settings(config), cores, schemes, store_log);
+    stores.tell_missing(config, &cache);
     stores.keep_purges(config, &cache);
     let names = Arc::new(NameCache::new(config.ipcache_size as usize));
     load_hosts(&names, config);
@@ -128,7 +129,9 @@ pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
     let (done, is_done) = std::sync::mpsc::sync_channel(1);
     let to_close = Arc::clone(cache);
     let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
-        wait_on_this_thread(humboldt_stores::prepare_close(&to_close));
+        if let Err(error) = wait_on_this_thread(humboldt_stores::prepare_close(&to_close)) {
+            tracing::error!("what was replaced may be found again: {error}");
+        }
         to_close.close();
         let _ = done.send(()); // nobody may wait any more
     });
@@ -145,11 +148,12 @@ pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
 }
 
 /// Waits on a thread that may block.
-fn wait_on_this_thread(work: impl Future<Output = ()>) {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
-        Err(error) => tracing::error!("cache directories are left as they are: {error}"),
-    }
+///
+/// # Errors
+/// No descriptors for an event loop; nothing was done.
+fn wait_on_this_thread<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(work))
 }
 
 /// Closes directories whose last readers have ended, and opens them as they are configured now.
@@ -160,7 +164,10 @@ pub(crate) fn end_leaving(stores: &Arc<Mutex<Stores>>, shared: &Arc<Shared>) {
     }
     let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
     let work = move || {
-        wait_on_this_thread(async { stores.lock().await.end_leaving(&shared.cache).await });
+        let ended = async { stores.lock().await.end_leaving(&shared.cache).await };
+        if let Err(error) = wait_on_this_thread(ended) {
+            tracing::error!("cache directories are not closed yet: {error}");
+        }
     };
     if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
         tracing::error!("cache directories are not closed: no thread for that: {error}");
@@ -196,11 +203,14 @@ impl Reconfiguration {
         let (done, is_done) = oneshot::channel();
         let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
         let work = move || {
-            wait_on_this_thread(async {
+            let reconfigured = wait_on_this_thread(async {
                 stores.lock().await.reconfigure(&snapshot.config, &shared.cache).await;
             });
             load_hosts(&shared.names, &snapshot.config);
-            let _ = done.send(()); // the service may be ending
+            match reconfigured {
+                Ok(()) => _ = done.send(()), // the service may be ending
+                Err(error) => tracing::error!("cache directories: {error}"),
+            }
         };
         if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
             tracing::error!("cache directories are not reconfigured: no thread for that: {error}");
@@ -208,32 +218,35 @@ impl Reconfiguration {
         self.running = Some(Running { is_done, told_at: Some(Instant::now() + RECONFIGURE_TOLD) });
     }
 
-    /// Resolves when it has ended. While a disk hangs, that is told once. May be dropped and called
-    /// again; pending while there is nothing to wait for.
-    pub(crate) async fn ended(&mut self) {
+    /// Resolves when it has ended, with whether it was done. While a disk hangs, that is told once.
+    /// May be dropped and called again; pending while there is nothing to wait for.
+    pub(crate) async fn ended(&mut self) -> bool {
         let Some(running) = &mut self.running else { return std::future::pending().await };
         if let Some(told_at) = running.told_at {
             match tokio::time::timeout_at(told_at, &mut running.is_done).await {
                 Ok(outcome) => return self.note(outcome.is_ok()),
                 Err(_) => tracing::error!(
-                    "cache directories are not reconfigured within {} s, as when a disk does not answer: everything else of the \
-                     new configuration is in force, and the rest follows as soon as that is possible",
+                    "cache directories are not reconfigured within {} s, as when a disk does not \
+                     answer: everything else of the new configuration is in force, and the rest \
+                     follows as soon as that is possible",
                     RECONFIGURE_TOLD.as_secs()
                 ),
             }
             running.told_at = None;
         }
         let outcome = (&mut running.is_done).await;
-        self.note(outcome.is_ok());
+        self.note(outcome.is_ok())
     }
 
-    fn note(&mut self, is_done: bool) {
+    fn note(&mut self, is_done: bool) -> bool {
         self.running = None;
         if !is_done {
             tracing::error!(
-                "cache directories are not reconfigured: the thread for that has failed"
+                "cache directories are not reconfigured: the thread for that has failed; the next \
+                 reconfiguration tries again"
             );
         }
+        is_done
     }
 
     /// The configuration that came meanwhile.

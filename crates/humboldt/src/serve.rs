@@ -155,7 +155,7 @@ impl Service {
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => self.reconfigure(broadcast, &mut directories).await,
-                () = directories.ended() => self.reconfigured(&mut directories),
+                is_done = directories.ended() => self.reconfigured(is_done, &mut directories),
                 _ = signals.usr1.recv() => self.rotate(),
                 _ = signals.usr2.recv() => self.toggle_debug(),
                 _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, signals).await),
@@ -221,9 +221,11 @@ impl Service {
         directories.begin(snapshot, &self.stores, &self.shared);
     }
 
-    /// The directories have been reconfigured too.
-    fn reconfigured(&self, directories: &mut Reconfiguration) {
-        tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+    /// The directories have been reconfigured too, or have failed to.
+    fn reconfigured(&self, is_done: bool, directories: &mut Reconfiguration) {
+        if is_done {
+            tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+        }
         if let Some(snapshot) = directories.take_next() {
             directories.begin(snapshot, &self.stores, &self.shared);
         }

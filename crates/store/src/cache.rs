@@ -2,6 +2,7 @@
 
 mod decide;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -76,7 +77,7 @@ impl Cache {
             commits: Gate::new(),
             voids: AtomicUsize::new(0),
             lists: Mutex::new(()),
-            table: ArcSwap::from_pointee(Table::new(settings, dirs, Vec::new(), None)),
+            table: ArcSwap::from_pointee(Table::new(settings, dirs, Vec::new(), Vec::new(), None)),
             turn: AtomicUsize::new(0),
             events,
         })
@@ -84,17 +85,19 @@ impl Cache {
 
     /// Applies new settings and directories. To be called by one thread at a time.
     pub fn reconfigure(&self, settings: CacheSettings, dirs: Vec<DirConfig>) {
-        self.reconfigure_leaving(settings, dirs, Vec::new());
+        self.reconfigure_leaving(settings, dirs, Vec::new(), Vec::new());
     }
 
     /// As [`Cache::reconfigure`], with directories that are leaving the configuration. No new
     /// request uses these. Their present users hold the scheme; after the last of them it can be
-    /// closed.
+    /// closed. `missing` are the paths of directories that are configured and could not be opened:
+    /// what is purged or replaced meanwhile is not found when they can be.
     pub fn reconfigure_leaving(
         &self,
         settings: CacheSettings,
         dirs: Vec<DirConfig>,
         leaving: Vec<DirConfig>,
+        missing: Vec<PathBuf>,
     ) {
         let before = self.table.load_full();
         self.in_flight.set_window(settings.read_ahead_bytes);
@@ -102,7 +105,14 @@ impl Cache {
             self.mem.set_policy(settings.memory_policy);
         }
         self.mem.set_limit(settings.cache_mem_bytes);
-        self.table.store(Arc::new(Table::new(settings, dirs, leaving, Some(&before))));
+        self.table.store(Arc::new(Table::new(settings, dirs, leaving, missing, Some(&before))));
+    }
+
+    /// A directory has failed, or could not be closed cleanly. To be called before it is opened
+    /// again: answers that it had not written are lost, and older ones may be there instead.
+    pub fn doubt(&self, path: &Path) {
+        let table = self.table();
+        table.dirs.iter().filter(|dir| dir.scheme.path() == path).for_each(|dir| dir.doubt());
     }
 
     /// The memory tier.

@@ -4,6 +4,8 @@
 //! second and kept beside it, because a scheme may take every lock of its index for its figures.
 
 mod debts;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::future::poll_fn;
@@ -196,9 +198,10 @@ impl Dir {
         }
         match self.scheme.remove(key).await {
             Ok(found) => found,
+            // The index may have lost the key, and its removal be nowhere.
             Err(SchemeError::Down) => {
                 self.down.store(true, Relaxed);
-                self.debts.hidden.hide_all();
+                self.debts.hidden.add_or_all(*key);
                 false
             }
             Err(_) => {
@@ -216,6 +219,13 @@ impl Dir {
     /// It has got the newest answer itself.
     pub(crate) fn has_newest(&self, key: &Key) {
         self.debts.hidden.remove(key);
+        self.debts.recent.add(*key);
+    }
+
+    /// It has failed, and may have lost answers that it had not written yet. Older ones that the
+    /// next opening finds instead are not shown.
+    pub(crate) fn doubt(&self) {
+        self.debts.doubt_recent();
     }
 
     /// Removes hidden records: after the index has been read, and before a clean stop, because the
@@ -329,30 +339,40 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// `leaving` are those that are no longer configured as they are, and not closed yet.
+    /// `leaving` are those that are no longer configured as they are, and not closed yet; `missing`
+    /// are the paths of those that are configured and could not be opened.
     pub(crate) fn new(
         settings: CacheSettings,
         configs: Vec<DirConfig>,
         leaving: Vec<DirConfig>,
+        missing: Vec<PathBuf>,
         before: Option<&Self>,
     ) -> Self {
         let mut absent = before.map_or_else(Vec::new, |before| before.absent.clone());
         let left = before.into_iter().flat_map(|before| &before.dirs);
         absent.extend(left.map(|dir| (dir.scheme.path().to_owned(), dir.debts.clone())));
         let configs = configs.into_iter().map(|config| (config, false));
-        let dirs = configs.chain(leaving.into_iter().map(|config| (config, true))).map(|(config, is_leaving)| {
+        let configs = configs.chain(leaving.into_iter().map(|config| (config, true)));
+        let dirs = configs.map(|(config, is_leaving)| {
             let known = absent.iter().position(|(path, _)| path == config.scheme.path());
             let debts = known.map(|at| absent.remove(at).1).unwrap_or_default();
             if debts.overflowed.load(Relaxed) {
                 let path = config.scheme.path().display();
                 tracing::error!(
-                    "cache_dir {path}: more than {DEBTS_MAX} objects were to be removed while it was out of \
-                     service; it stays so until it is empty and the program is started again"
+                    "cache_dir {path}: more than {DEBTS_MAX} objects were to be removed while it \
+                     was out of service; it stays so until it is empty and the program is started \
+                     again"
                 );
             }
             Dir::new(config, debts, is_leaving)
         });
         let dirs = dirs.collect();
+        // What is in a directory that could not be opened is not known.
+        for path in missing {
+            if !absent.iter().any(|(known, _)| *known == path) {
+                absent.push((path, Arc::default()));
+            }
+        }
         absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
         Self { settings, doorkeeper: Doorkeeper::new(settings.cache_mem_bytes), dirs, absent }
     }
@@ -395,175 +415,11 @@ impl Table {
 
     /// A newer answer replaces that of a directory too that is not configured now.
     pub(crate) fn hide_absent(&self, key: Key) {
-        for (_, debts) in &self.absent {
-            if !debts.hidden.add(key) {
-                debts.hidden.hide_all();
-            }
-        }
+        self.absent.iter().for_each(|(_, debts)| debts.hidden.add_or_all(key));
     }
 
     /// A purge concerns directories too that are not configured now.
     pub(crate) fn purge_absent(&self, key: Key) {
         self.absent.iter().for_each(|(_, debts)| debts.add(key));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::Ordering::SeqCst;
-
-    use humboldt_base::clock::UnixMillis;
-    use humboldt_freshness::AHEAD_S_MAX;
-
-    use super::*;
-    use crate::cache::Cache;
-    use crate::disk::Lookup;
-    use crate::disk::tests::{SETTINGS, configs};
-    use crate::events::NoEvents;
-    use crate::scheme::{Record, RecordKind};
-    use crate::testing::{TestScheme, block_on, key, some_head, some_times};
-
-    /// A directory that has an object of this key, and does not know it yet.
-    fn unread(number: u64) -> (Arc<Cache>, Arc<TestScheme>) {
-        let scheme = TestScheme::new("/one");
-        let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
-        let record =
-            Record { key: key(number), kind: RecordKind::Object, url, head, times: some_times() };
-        scheme.place(record, b"old");
-        scheme.faults.unread.store(true, SeqCst);
-        (
-            Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)),
-            scheme,
-        )
-    }
-
-    #[test]
-    fn a_directory_that_hangs_keeps_no_other_from_its_housekeeping() {
-        let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
-        let cache = Cache::new(SETTINGS, 1, configs(&schemes), Arc::new(NoEvents));
-        let dirs = cache.dirs();
-        let in_service = || dirs.iter().map(|dir| dir.is_in_service()).collect::<Vec<_>>();
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        dirs.iter().for_each(|dir| dir.owe(key(1)));
-        schemes[0].faults.removal_hangs.store(true, SeqCst);
-        let mut first = pin!(cache.maintain());
-        assert!(first.as_mut().poll(&mut context).is_pending());
-        assert_eq!(in_service(), [false, true]);
-        // Nor does the round that does not end keep the next one.
-        dirs.iter().for_each(|dir| dir.owe(key(2)));
-        block_on(cache.maintain());
-        assert_eq!(in_service(), [false, true]);
-        schemes[0].faults.removal_hangs.store(false, SeqCst);
-        block_on(first);
-        block_on(cache.maintain());
-        assert_eq!(in_service(), [true, true]);
-    }
-
-    #[test]
-    fn what_is_replaced_before_the_index_is_read_is_never_found() {
-        let (cache, scheme) = unread(1);
-        block_on(cache.remove_from_disk(&key(1)));
-        assert!(scheme.body(&key(1)).is_some(), "it waits");
-        scheme.faults.unread.store(false, SeqCst);
-        assert!(!cache.on_disk(&key(1)), "and nobody finds it meanwhile");
-        block_on(cache.maintain());
-        assert!(scheme.body(&key(1)).is_none());
-    }
-
-    /// An error took it out of service, and the next configuration opens it again.
-    #[test]
-    fn what_is_replaced_while_a_directory_is_out_of_service_is_never_found() {
-        let (cache, scheme) = unread(1);
-        scheme.faults.unread.store(false, SeqCst);
-        block_on(cache.maintain());
-        scheme.faults.down.store(true, SeqCst);
-        block_on(cache.remove_from_disk(&key(1)));
-        scheme.faults.down.store(false, SeqCst);
-        cache.reconfigure(SETTINGS, configs(std::slice::from_ref(&scheme)));
-        assert!(scheme.body(&key(1)).is_some() && !cache.on_disk(&key(1)));
-        block_on(cache.maintain());
-        assert!(scheme.body(&key(1)).is_none());
-    }
-
-    /// More newer answers than can be remembered: nothing that was there before is found, what
-    /// comes later is.
-    #[test]
-    fn a_directory_that_was_out_of_service_for_long_shows_nothing_of_before() {
-        let one = |number, response_time| Record {
-            key: key(number),
-            kind: RecordKind::Object,
-            url: b"http://a.example/".as_slice().into(),
-            head: some_head().bytes().into(),
-            times: Times { response_time, ..some_times() },
-        };
-        let last = HIDDEN_MAX as u64;
-        let find = |cache: &Cache, number| {
-            block_on(cache.open(key(number), &key(number), b"http://a.example/"))
-        };
-        for is_configured in [true, false] {
-            let scheme = TestScheme::new("/one");
-            let configured = || configs(std::slice::from_ref(&scheme));
-            let cache = Cache::new(SETTINGS, 1, configured(), Arc::new(NoEvents));
-            scheme.place(one(last, 1000), b"old");
-            assert!(matches!(find(&cache, last), Lookup::Found(_)));
-            scheme.faults.down.store(true, SeqCst);
-            if !is_configured {
-                cache.reconfigure(SETTINGS, Vec::new());
-            }
-            (0..=last).for_each(|number| _ = block_on(cache.remove_from_disk(&key(number))));
-            scheme.faults.down.store(false, SeqCst);
-            cache.reconfigure(SETTINGS, configured());
-            assert!(cache.dirs()[0].is_in_service(), "it owes nothing");
-            assert!(matches!(find(&cache, last), Lookup::Absent));
-            scheme.place(one(last, UnixMillis::now().secs() + 2 * AHEAD_S_MAX), b"new");
-            assert!(matches!(find(&cache, last), Lookup::Found(_)));
-        }
-    }
-
-    #[test]
-    fn a_stop_while_the_index_is_read_leaves_nothing_that_was_replaced() {
-        let (cache, scheme) = unread(1);
-        block_on(cache.remove_from_disk(&key(1)));
-        block_on(cache.prepare_close());
-        assert!(scheme.body(&key(1)).is_none());
-    }
-
-    #[test]
-    fn more_than_can_be_hidden_is_removed_at_once() {
-        let last = HIDDEN_MAX as u64;
-        let (cache, scheme) = unread(last);
-        for number in 0..last {
-            block_on(cache.remove_from_disk(&key(number)));
-        }
-        assert!(scheme.body(&key(last)).is_some());
-        block_on(cache.remove_from_disk(&key(last)));
-        assert!(scheme.body(&key(last)).is_none());
-    }
-
-    #[test]
-    fn nobody_finds_a_directory_that_leaves_and_what_is_removed_leaves_it_too() {
-        let (cache, scheme) = unread(1);
-        scheme.faults.unread.store(false, SeqCst);
-        assert!(cache.on_disk(&key(1)));
-        let configured = || configs(std::slice::from_ref(&scheme));
-        cache.reconfigure_leaving(SETTINGS, Vec::new(), configured());
-        assert!(
-            !cache.on_disk(&key(1))
-                && cache.dirs().is_empty()
-                && cache.select_dir(Some(1)).is_none()
-        );
-        assert_eq!(block_on(cache.purge(key(1))), Purged::Found);
-        assert!(scheme.body(&key(1)).is_none());
-        // Closed, and not opened again yet.
-        scheme.faults.down.store(true, SeqCst);
-        assert_eq!(block_on(cache.purge(key(2))), Purged::Absent);
-        block_on(cache.remove_from_disk(&key(3)));
-        scheme.faults.down.store(false, SeqCst);
-        cache.reconfigure(SETTINGS, configured());
-        let dir = cache.dirs().remove(0);
-        assert!(!dir.is_in_service(), "it owes what was purged");
-        block_on(cache.maintain());
-        assert!(dir.is_in_service());
-        assert_eq!(dir.debts.hidden.count.load(SeqCst), 0);
     }
 }

@@ -328,7 +328,10 @@ impl Cache {
                         // tomorrow, and after a crash.
                         Some(opened) if self.is_opened_purged(&opened) => {}
                         Some(opened) if !shown.has(&opened.times) => {}
-                        Some(opened) if opened.dir.hides(&opened.times) => {}
+                        // It goes as others that are outdated.
+                        Some(opened) if opened.dir.hides(&opened.times) => {
+                            found.outdated.push(opened.dir);
+                        }
                         Some(opened) => found.add(opened),
                         None => has_failed = true,
                     }

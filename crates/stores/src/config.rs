@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn what_is_written_reaches_the_scheme() {
         let text = "http_port 1\nstore_avg_object_size 1 KB\nminimum_object_size 20\n\
-                    cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 io=threads threads=9 \
-                    min-size=10 no-store";
+                    cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 \
+                    io=threads threads=9 min-size=10 no-store";
         let (config, _) = humboldt_conf::parse_str("t", text);
         let options = options(&config, &config.cache_dir[0]);
         let own = RockOptions {

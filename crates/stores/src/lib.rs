@@ -80,15 +80,16 @@ impl Stores {
             if self.leaving.iter().any(|leaving| leaving.path == dir.path) {
                 let (path, limit) = (dir.path.display(), LAST_READERS_MAX.as_secs());
                 tracing::warn!(
-                    "cache_dir {path}: still read from as it was configured before; it is opened again when the last of \
-                     its readers has ended, after {limit} s at the latest"
+                    "cache_dir {path}: still read from as it was configured before; it is opened \
+                     again when the last of its readers has ended, after {limit} s at the latest"
                 );
                 continue;
             }
             let known = self.open.contains_key(&dir.path);
             if !known && let Err(error) = self.open_one(config, index, dir) {
                 tracing::error!(
-                    "cache_dir {}: {error}; going on without it until a reconfiguration tries again",
+                    "cache_dir {}: {error}; going on without it until a reconfiguration tries \
+                     again",
                     dir.path.display()
                 );
             }
@@ -157,6 +158,9 @@ impl Stores {
     pub async fn end_leaving(&mut self, cache: &Cache) {
         let Some(config) = &self.wanted.clone() else { return };
         let closed = self.close_left(cache).await;
+        if closed.is_empty() {
+            return; // another round was first
+        }
         for (index, dir) in dirs(config).filter(|(_, dir)| closed.contains(&dir.path)) {
             match self.open_one(config, index, dir) {
                 Ok(()) => tracing::info!("cache_dir {}: opened again", dir.path.display()),
@@ -193,6 +197,14 @@ impl Stores {
         self.open.len()
     }
 
+    /// Tells a new cache over the directories that [`Stores::open`] returned which of the
+    /// configured ones are missing.
+    pub fn tell_missing(&self, config: &Config, cache: &Cache) {
+        if self.open.len() < dirs(config).count() {
+            self.publish(config, cache);
+        }
+    }
+
     fn publish(&self, config: &Config, cache: &Cache) {
         let leaving = self.leaving.iter().map(|leaving| DirConfig {
             index: leaving.index,
@@ -200,7 +212,10 @@ impl Stores {
             object_bytes_max: 0,
             read_only: true,
         });
-        cache.reconfigure_leaving(settings(config), self.listed(config), leaving.collect());
+        let missing = dirs(config).filter(|(_, dir)| !self.is_there(&dir.path));
+        let missing = missing.map(|(_, dir)| dir.path.clone()).collect();
+        let (settings, listed) = (settings(config), self.listed(config));
+        cache.reconfigure_leaving(settings, listed, leaving.collect(), missing);
     }
 
     /// Waits for the last readers; most have ended before one can look.
@@ -224,7 +239,12 @@ impl Stores {
             prepare_close(cache).await;
         }
         for Leaving { path, open, .. } in &left {
-            match open.scheme.close() {
+            let has_failed = open.scheme.stats().down;
+            let closed = open.scheme.close();
+            if has_failed || closed.is_err() {
+                cache.doubt(path);
+            }
+            match closed {
                 Ok(()) => tracing::info!("cache_dir {}: closed", path.display()),
                 Err(error) => {
                     tracing::warn!("cache_dir {}: not closed cleanly: {error}", path.display())

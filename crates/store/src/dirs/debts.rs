@@ -1,6 +1,6 @@
 //! Removals that a directory owes, and keys that nobody may find in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 
@@ -22,6 +22,10 @@ pub const HIDDEN_MAX: usize = 65_536;
 /// So many hidden keys are removed at the same time.
 const HIDDEN_AT_ONCE: usize = 256;
 
+/// As many of the newest answers of a directory are remembered, for the case that it fails. No
+/// scheme has more of them in memory only: an object has at least a head.
+const RECENT_MAX: usize = 65_536;
+
 /// Keys that a directory has yet to remove, because it was down or not configured. It is not used
 /// before it has removed them: a purged object must not return.
 #[derive(Default)]
@@ -31,14 +35,30 @@ pub(super) struct Debts {
     pub(super) count: AtomicUsize,
     pub(super) overflowed: AtomicBool,
     pub(super) hidden: Hidden,
+    pub(super) recent: Recent,
     /// Removals from its disk without a waiting request.
     pub(super) voids: AtomicUsize,
 }
 
-/// Keys for which a newer answer arrived while the index was being read, or the directory was out
-/// of service or not configured, and did not get into the directory: no request finds the older
-/// records that the reading finds. They are removed when the index is complete, or before the
-/// directory is closed.
+/// The keys of the newest answers that the directory has: it may not have written them yet.
+#[derive(Default)]
+pub(super) struct Recent {
+    keys: Mutex<VecDeque<Key>>,
+}
+
+impl Recent {
+    pub(super) fn add(&self, key: Key) {
+        let mut keys = self.keys.lock();
+        if keys.len() == RECENT_MAX {
+            keys.pop_front();
+        }
+        keys.push_back(key);
+    }
+}
+
+/// Keys that nobody finds in the directory. A newer answer has replaced them while its index was
+/// being read, or while it was out of service or not configured; it may have the older record. They
+/// are removed when the index is complete, or before the directory is closed.
 #[derive(Default)]
 pub(super) struct Hidden {
     /// In an order that repeats, as those of [`Debts`].
@@ -50,6 +70,13 @@ pub(super) struct Hidden {
 }
 
 impl Hidden {
+    /// Hides a key, and all keys if there are too many.
+    pub(super) fn add_or_all(&self, key: Key) {
+        if !self.add(key) {
+            self.hide_all();
+        }
+    }
+
     /// Hides all that the directory has now.
     pub(super) fn hide_all(&self) {
         let until_s = UnixMillis::now().secs().saturating_add(AHEAD_S_MAX);
@@ -91,6 +118,12 @@ impl Hidden {
 }
 
 impl Debts {
+    /// Hides the newest answers, as they may be lost, and older ones be there instead.
+    pub(super) fn doubt_recent(&self) {
+        let recent = std::mem::take(&mut *self.recent.keys.lock());
+        recent.into_iter().for_each(|key| self.hidden.add_or_all(key));
+    }
+
     pub(super) fn add(&self, key: Key) {
         let mut keys = self.keys.lock();
         if keys.len() < DEBTS_MAX {

@@ -182,7 +182,8 @@ impl Scheme for TestScheme {
                 false => std::task::Poll::Ready(()),
             })
             .await;
-            Ok(was_there)
+            // It may have gone down meanwhile.
+            if faults.down.load(SeqCst) { Err(SchemeError::Down) } else { Ok(was_there) }
         })
     }
 
