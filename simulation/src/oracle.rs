@@ -189,8 +189,10 @@ impl<'a> Asked<'a> {
             Kind::Get | Kind::Head | Kind::OnlyIfCached => self.resource.must_be_there(),
             _ => false,
         };
-        if matches!(self.kind, Kind::Get | Kind::Reload) && says(fields, "fwd=") {
-            let is_stored = says(fields, "stored") || says(fields, "storing");
+        if says(fields, "fwd=") {
+            // A scheme that cannot write a confirmed head in place removes the object.
+            let is_stored = matches!(self.kind, Kind::Get | Kind::Reload)
+                && (says(fields, "stored") || says(fields, "storing"));
             self.resource.is_said_to_be_stored(is_stored);
         }
         if is_to_be_there {
