@@ -15,7 +15,8 @@ use humboldt_http::{FieldName, Fields, Method, ResponseHead};
 use humboldt_store::FlowWriter;
 use tokio::time::Sleep;
 
-use super::{Pipe, Watched};
+use super::pipe::Pipe;
+use super::watched::Watched;
 use crate::head::{AskHead, BodyLength, BodyPart};
 use crate::server::{Announced, ServerError, ServerExchange};
 use crate::tunnel::TunnelEnd;

@@ -18,11 +18,12 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::oneshot;
 
+use super::file::{
+    BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture,
+};
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
-use super::{
-    BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring,
-};
+use super::uring;
 use crate::Io;
 
 /// Rights of a file that is created.
