@@ -109,8 +109,7 @@ pub async fn answer<S: Service>(service: &S, client: &mut ClientExchange, head: 
 /// turn.
 const ANSWERS_AT_ONCE_MAX: u32 = 32;
 
-/// Reads requests, and answers those that can be answered at once, until something else is to be
-/// done.
+/// Reads requests and answers them at once, until one of them has to wait or the connection ends.
 fn poll_turn<S: Service>(
     cx: &mut Context<'_>,
     client: &mut ClientExchange,

@@ -13,7 +13,7 @@ use humboldt_runtime::deadline::DeadlineSlot;
 
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
-use crate::memory;
+use crate::memory::Pipe;
 
 /// Bytes a tunnel holds for each direction while the other side does not take them.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -28,7 +28,7 @@ pub struct TunnelEnd {
 enum Wire {
     Client(Rc<Socket>),
     Server(Rc<Stream>),
-    Memory(memory::Pipe),
+    Memory(Pipe),
 }
 
 /// How long a tunnel may be idle.
@@ -60,13 +60,13 @@ impl TunnelEnd {
         Self { early, wire: Wire::Server(stream) }
     }
 
-    pub(crate) fn memory(pipe: memory::Pipe) -> Self {
+    pub(crate) fn memory(pipe: Pipe) -> Self {
         Self { early: Vec::new(), wire: Wire::Memory(pipe) }
     }
 }
 
 impl Wire {
-    fn stream(&self) -> Result<&Stream, &memory::Pipe> {
+    fn stream(&self) -> Result<&Stream, &Pipe> {
         match self {
             Self::Client(socket) => Ok(&socket.stream),
             Self::Server(stream) => Ok(stream),

@@ -1,4 +1,4 @@
-//! A connection as a stream of bytes, whatever carries them.
+//! A connection as a stream of bytes, over TCP or another carrier.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A connection. Those who use it read and write through a shared reference, as with a socket of
-/// tokio; what the system knows of the connection is asked of its [socket](Stream::socket).
+/// A connection. It is read and written through a shared reference, like a socket of tokio. Its
+/// [socket](Stream::socket) tells what the system knows of the connection.
 #[derive(Debug)]
 pub enum Stream {
     /// The bytes are those on the wire.

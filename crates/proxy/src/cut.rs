@@ -57,8 +57,8 @@ cuts! {
     ServerTimedOut = "server_timed_out", Some("ERR_READ_TIMEOUT"), Failed;
     /// The rest of the server's answer was not HTTP.
     ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP"), Failed;
-    /// The task or the core that fetched the answer for several clients has ended before them: by a
-    /// fault of the program, of which cache.log has a line, or when the proxy is shut down.
+    /// The task or the core that fetched the answer for several clients has ended before them. This
+    /// is a fault of the program, which cache.log reports, or the proxy is being shut down.
     FetchEnded = "fetch_ended", Some("ERR_INTERNAL"), Failed;
     /// The client took nothing for 15 s while others who share its fetch waited for it, and the
     /// rest could not be had in another way.

@@ -12,7 +12,7 @@
 //! 4. [`lookup`]: looks up stored answers; it sends nothing;
 //! 5. [`storing`]: decides whether an answer is stored, and stores it;
 //! 6. [`reply`]: sends an answer;
-//! 7. [`special`]: requests in which the cache has no part.
+//! 7. [`special`]: requests that do not use the cache.
 
 pub mod config;
 pub mod core;

@@ -60,10 +60,10 @@ pub(crate) enum Admission {
     /// The access rules allow the request, but rules about its answer need the addresses of the
     /// host.
     NeedsAddresses,
-    /// The cache has no part in it: CONNECT, manager pages, PURGE, TRACE, methods other than GET
-    /// and HEAD.
+    /// The request does not use the cache: CONNECT, manager pages, PURGE, TRACE, methods other than
+    /// GET and HEAD.
     Special,
-    /// The cache has a part in it, but memory has no answer.
+    /// The request uses the cache, but memory has no answer.
     Found(Found),
 }
 
@@ -161,7 +161,7 @@ async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Ou
     }
 }
 
-/// Answers a request in which the cache has no part.
+/// Answers a request that does not use the cache.
 async fn special(transaction: &mut Transaction<'_>) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
     match transaction.while_it_stays(pin!(internal::answer(core, request))).await {

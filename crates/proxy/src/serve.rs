@@ -69,7 +69,7 @@ fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
 
 /// A client's connection: it is counted in the figures of its core, and its requests are answered.
 ///
-/// However its task ends, also by a panic or because the core ends, it is removed from the figures.
+/// It is removed from the figures at its end, even if its task panics or its core ends.
 pub(crate) struct Connection {
     core: Rc<Core>,
     facts: Rc<ConnFacts>,

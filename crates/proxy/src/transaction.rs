@@ -65,7 +65,7 @@ impl<'a> Transaction<'a> {
         self.is_over = true;
     }
 
-    /// The result of `work`; `None` when the client leaves first. Every wait of a handler goes
+    /// The result of `work`; `None` if the client leaves first. Every wait of a handler goes
     /// through this function. The caller pins the work, because a future that is moved in here
     /// would take its space twice.
     pub(crate) async fn while_it_stays<T>(

@@ -56,7 +56,7 @@ struct Core {
 struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The line of those that give way ([`DeadlineSlot::arm_in_line`]), the longest waiting first.
+    /// Slots that give way ([`DeadlineSlot::arm_in_line`]), the longest waiting first.
     first: u32,
     last: u32,
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use humboldt_freshness::Times;
 
-use crate::body::{Body, BodyBuilder};
+use crate::body::Body;
+use crate::body_builder::BodyBuilder;
 use crate::cache::Cache;
 use crate::dirs::Dir;
 use crate::events::StoreEventKind;

@@ -1,6 +1,7 @@
 //! Objects, index, replacement policies, memory tier, sharing in flight, the Scheme trait.
 
 pub mod body;
+mod body_builder;
 pub mod cache;
 pub mod dirs;
 pub mod disk;

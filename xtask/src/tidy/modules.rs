@@ -2,8 +2,8 @@
 //!
 //! A file imports another where it names one of its items: in `use`, or by a path anywhere, that
 //! begins with `crate`, `super`, `self` or the name of a module inside of the own one. Names that a
-//! module has from others lead on to the file that has the item. What a file only passes on
-//! (`pub use`) is no import of its own.
+//! module has from others lead on to the file that has the item, and to none if it is of another
+//! crate. A `pub use` that only passes an item on is no import.
 
 use super::Finding;
 use crate::source::{self, Token};
@@ -19,6 +19,8 @@ pub(super) struct Source<'a> {
     /// The folder of its crate's source, with a `/` at its end.
     pub(super) root: &'a str,
     pub(super) text: String,
+    /// Modules that it declares for tests only.
+    test_modules: BTreeSet<String>,
 }
 
 impl<'a> Source<'a> {
@@ -27,8 +29,10 @@ impl<'a> Source<'a> {
         let path = file.path.as_str();
         let src = path.strip_prefix("crates/")?.find("/src/")? + "crates/".len() + "/src/".len();
         let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
-        let text = source::without_tests(&source::mask(&file.text));
-        (!is_test).then_some(Self { path, root: &path[..src], text })
+        let masked = source::mask(&file.text);
+        let text = source::without_tests(&masked);
+        let test_modules = &declared_modules(&masked) - &declared_modules(&text);
+        (!is_test).then_some(Self { path, root: &path[..src], text, test_modules })
     }
 
     /// The path below the source folder.
@@ -46,16 +50,34 @@ impl<'a> Source<'a> {
         segments
     }
 
+    /// Its modules that are for tests only, as segments.
+    fn modules_for_tests(&self) -> Vec<Vec<&str>> {
+        let of = |name| [self.module(), vec![name]].concat();
+        self.test_modules.iter().map(|name| of(name.as_str())).collect()
+    }
+
     pub(super) fn finding(&self, at: usize, message: String) -> Finding {
         Finding::new(self.path, source::line_of(&self.text, at), message)
     }
 }
 
-/// The sources of each crate by its source folder.
+/// The names in `mod NAME;`.
+fn declared_modules(text: &str) -> BTreeSet<String> {
+    let tokens = source::tokens(text);
+    let declared = tokens.windows(3).filter(|three| three[0].text == "mod" && three[2].text == ";");
+    declared.map(|three| three[1].text.to_owned()).collect()
+}
+
+/// The sources of each crate by its source folder, without modules that are for tests only.
 pub(super) fn by_crate<'s>(sources: &'s [Source<'s>]) -> BTreeMap<&'s str, Vec<&'s Source<'s>>> {
     let mut crates = BTreeMap::<_, Vec<_>>::new();
     for source in sources {
         crates.entry(source.root).or_default().push(source);
+    }
+    for members in crates.values_mut() {
+        let tests: Vec<Vec<&str>> =
+            members.iter().flat_map(|file| file.modules_for_tests()).collect();
+        members.retain(|file| !tests.iter().any(|test| file.module().starts_with(test)));
     }
     crates
 }
@@ -186,6 +208,11 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
+/// Whether a path that is not of this crate begins with the name of another one.
+fn is_of_other_crate(segments: &[&str]) -> bool {
+    segments.first().is_some_and(|first| !first.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
 /// An import of one file of a crate by another.
 #[derive(Copy, Clone)]
 pub(super) struct Import {
@@ -200,8 +227,9 @@ pub(super) struct Modules<'a> {
     files: BTreeMap<Vec<&'a str>, usize>,
     modules: Vec<Vec<&'a str>>,
     paths: Vec<Paths<'a>>,
-    /// What `use` names in each file, as paths from the crate's root.
-    names: Vec<BTreeMap<&'a str, Vec<&'a str>>>,
+    /// The names that each file has by `use`, with their paths from the crate's root. `None`: the
+    /// item is of another crate.
+    names: Vec<BTreeMap<&'a str, Option<Vec<&'a str>>>>,
 }
 
 impl<'a> Modules<'a> {
@@ -214,14 +242,14 @@ impl<'a> Modules<'a> {
         all
     }
 
-    fn names_in(&self, file: usize) -> BTreeMap<&'a str, Vec<&'a str>> {
-        let uses = self.paths[file].found.iter();
-        uses.filter_map(|path| Some((path.name?, self.absolute(file, &path.segments)?))).collect()
-    }
-
-    /// Whether a module lies directly in another one.
-    pub(super) fn is_child(&self, file: usize, parent: usize) -> bool {
-        self.modules[file].split_last().is_some_and(|(_, rest)| *rest == *self.modules[parent])
+    fn names_in(&self, file: usize) -> BTreeMap<&'a str, Option<Vec<&'a str>>> {
+        let name = |path: &PathUse<'a>| {
+            let absolute = self.absolute(file, &path.segments);
+            // A path that begins with a type is of this file.
+            let is_known = absolute.is_some() || is_of_other_crate(&path.segments);
+            Some((path.name?, absolute)).filter(|_| is_known)
+        };
+        self.paths[file].found.iter().filter_map(name).collect()
     }
 
     /// A path as it would be from the crate's root; `None` if it leads out of the crate.
@@ -245,17 +273,21 @@ impl<'a> Modules<'a> {
         Some(base)
     }
 
-    /// The file with the item that a path from the crate's root names.
+    /// The file with the item that a path from the crate's root names; `None` for an item of
+    /// another crate.
     fn file(&self, path: &[&'a str], steps: usize) -> Option<usize> {
         let len = (0..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len]))?;
         let file = *self.files.get(&path[..len])?;
         match path.get(len).and_then(|name| self.names[file].get(name)) {
-            Some(known) if steps > 0 => self.file(&[known, &path[len + 1..]].concat(), steps - 1),
+            Some(None) => None,
+            Some(Some(known)) if steps > 0 => {
+                self.file(&[known, &path[len + 1..]].concat(), steps - 1)
+            }
             _ => Some(file),
         }
     }
 
-    /// What a file imports.
+    /// The imports of a file.
     pub(super) fn imports(&self, file: usize) -> Vec<Import> {
         let Paths { found, words, .. } = &self.paths[file];
         let is_passed_on = |path: &&PathUse<'_>| {
@@ -303,7 +335,7 @@ mod tests {
     #[test]
     fn relative_paths_and_names_that_are_passed_on_lead_to_the_file_of_the_item() {
         let others = [
-            ("lib.rs", "mod b;\npub use b::{Own, c::Deep as D};"),
+            ("lib.rs", "mod b;\npub use b::{Own, c::Deep as D};\npub use z::Far;\npub use T::V;"),
             ("b/mod.rs", "mod c;\npub(crate) use c::C;\nuse d::E;\npub use d::F;\nfn f(f: F) {}"),
             ("b/c.rs", ""),
             ("b/d.rs", ""),
@@ -313,6 +345,7 @@ mod tests {
         assert_eq!(of("fn f() { super::E::new(); super::other() }"), ["b/d.rs", "b/mod.rs"]);
         assert_eq!(of("use super::super::D;"), ["b/c.rs"]);
         assert_eq!(of("use crate::Own;"), ["b/mod.rs"]);
+        assert_eq!(of("use crate::{Far, V};"), ["lib.rs"]);
         assert_eq!(of("use super::{c::{self, C}, d};"), ["b/c.rs", "b/c.rs", "b/d.rs"]);
         assert_eq!(of("use std::super_fast;\nfn f() { c::f() }"), [""; 0]);
         // It passes `C` on, and uses the other two.

@@ -1,6 +1,6 @@
 //! Access rules and header rules.
 
-use super::{Directive, known};
+use super::directive::{Directive, known};
 
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {

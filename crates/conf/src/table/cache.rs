@@ -1,6 +1,6 @@
 //! Memory, stores, freshness and cachability.
 
-use super::{Directive, known};
+use super::directive::{Directive, known};
 
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {

@@ -1,6 +1,6 @@
 //! Ports, addresses, names and connections.
 
-use super::{Directive, known};
+use super::directive::{Directive, known};
 
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {

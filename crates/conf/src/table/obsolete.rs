@@ -1,6 +1,6 @@
 //! Directives that no longer exist, with their replacements.
 
-use super::{Directive, Status};
+use super::directive::{Directive, Status};
 
 macro_rules! obsolete {
     ($($name:literal $advice:literal;)*) => {

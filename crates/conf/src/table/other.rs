@@ -1,6 +1,6 @@
 //! Helpers, adaptation, error pages and everything else that is only known.
 
-use super::{Directive, known};
+use super::directive::{Directive, known};
 
 pub(super) const KNOWN: &[Directive] = known! { "Everything else":
     Unsupported("helpers that rewrite URLs are not implemented, so requests are neither rewritten nor filtered") {

@@ -1,6 +1,6 @@
 //! Time and size limits of requests and answers.
 
-use super::{Directive, known};
+use super::directive::{Directive, known};
 
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {

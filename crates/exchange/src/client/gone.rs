@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 
 use super::socket::{BROKEN, CLOSED, Socket};
 
-/// How long a client may stay after its FIN while nothing is sent to it, if `half_closed_clients`
-/// allows it to stay at all: it may still read, or have closed both halves, which looks the same.
-/// Tunnels have a shorter limit of their own.
+/// The time after its FIN that a client may stay while nothing is sent to it. It has this time only
+/// if `half_closed_clients` is on. The client may still read, or it may have closed both halves:
+/// both look the same. Tunnels have a shorter limit of their own.
 const CLIENT_FIN: Duration = Duration::from_secs(60);
 
 /// Ends when the client has left, or its connection has lived too long.

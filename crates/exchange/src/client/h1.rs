@@ -15,9 +15,9 @@ use humboldt_http::{FieldSink, Fields, Version};
 use humboldt_net::Stream;
 use humboldt_store::StoredHead;
 
+use super::faults::{ClientLost, ResetReason};
 use super::requests::RequestBody;
 use super::socket::Socket;
-use super::{ClientLost, ResetReason};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodySlices, ReplyHead, ReplySink};
 use crate::io::CoreIo;
@@ -247,7 +247,7 @@ impl H1Client {
             self.out.extend_from_slice(suffix);
             return Ok(Sent::Body(offered as u64));
         }
-        // What is kept, the body, and the end of the piece if this is all of it.
+        // The kept bytes, the body, and the end of the piece if the piece ends here.
         let kept = self.out.get(self.out_sent..).unwrap_or_default();
         if let Some(place) = parts.first_mut() {
             *place = IoSlice::new(kept);
@@ -303,7 +303,7 @@ impl H1Client {
         }
     }
 
-    /// Notes what one write has taken. Returns how many bytes of the body that was.
+    /// Notes the `written` bytes of one write. Returns the number of body bytes among them.
     fn advance(&mut self, written: usize, offered: usize) -> u64 {
         self.waits = false;
         self.sent_bytes += written as u64;

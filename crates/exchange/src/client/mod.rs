@@ -1,5 +1,6 @@
 //! An exchange with a client: the request that it sends, and the answer that it gets.
 
+mod faults;
 mod gone;
 pub(crate) mod h1;
 pub(crate) mod requests;
@@ -10,52 +11,18 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use humboldt_http::h1::{BodyError, EncodeError};
+use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, RequestHead};
 
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead};
-use crate::memory;
+use crate::memory::ClientSide;
 use crate::tunnel::TunnelEnd;
 
+pub use faults::{BodyFault, ClientLost, ResetReason};
 pub use h1::H1Client;
 pub(crate) use requests::Event;
 pub use requests::Refused;
 pub(crate) use socket::{BROKEN, CLOSED, Socket};
-
-/// Why nothing more can be said to a client.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ClientLost {
-    /// It closed or reset its connection, or took back its request.
-    Gone,
-    /// It took nothing of its answer for `write_timeout`.
-    Stalled,
-    /// Its connection has lived for `client_lifetime`.
-    Lifetime,
-    /// The program ends.
-    ShutDown,
-}
-
-/// Why an exchange is reset, for protocols that can say so.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ResetReason {
-    /// The client does not get the rest, although it could be had.
-    Cancelled,
-    /// The rest cannot be had.
-    Failed,
-}
-
-/// Why the body of a request cannot be read to its end.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum BodyFault {
-    /// The client has gone.
-    Gone,
-    /// The body contradicts its framing.
-    Malformed(BodyError),
-    /// It is longer than it may be.
-    TooLarge,
-    /// The receiver refuses a body of this length.
-    Refused(EncodeError),
-}
 
 /// One request of a client, and its answer.
 ///
@@ -68,7 +35,7 @@ pub enum ClientExchange {
     /// On a connection of HTTP/1.
     H1(H1Client),
     /// In memory.
-    Memory(memory::ClientSide),
+    Memory(ClientSide),
 }
 
 macro_rules! each {
@@ -132,8 +99,8 @@ impl ClientExchange {
         each!(self, client => client.try_flush())
     }
 
-    /// Sends without waiting: what is kept, and then `body`, which is what is left of it. Returns
-    /// how many bytes of it were taken, 0 only where there were none; `None` when the client takes
+    /// Sends without waiting: first the kept bytes, then `body`, the rest of the body. Returns the
+    /// number of body bytes that were taken, 0 only if `body` is empty; `None` if the client takes
     /// no more now.
     pub fn try_send<B: BodySlices + ?Sized>(
         &mut self,
@@ -183,8 +150,8 @@ impl ClientExchange {
         }
     }
 
-    /// Takes back the head of an answer of which nothing was sent, so that another one can be
-    /// begun. `false`: it is too late.
+    /// Takes back the head of an answer before any byte of it was sent, so that another answer can
+    /// begin. `false`: it is too late.
     pub fn take_back(&mut self) -> bool {
         each!(self, client => client.take_back())
     }
@@ -204,7 +171,8 @@ impl ClientExchange {
         each!(self, client => client.unacknowledged_bytes())
     }
 
-    /// Whether the connection has lived for too long: that is the reason of its end, in any case.
+    /// Whether the connection has lived for too long. If so, this is the reason for its end, even
+    /// if there is another one.
     pub fn is_over_lifetime(&self) -> bool {
         each!(self, client => client.is_over_lifetime())
     }
@@ -219,8 +187,8 @@ impl ClientExchange {
     /// is still there.
     ///
     /// A client that closes its sending half has gone as well, unless `half_closed_clients` lets it
-    /// read on: then it has gone when the connection is reset, or when nothing was sent to it for a
-    /// minute. A client that has closed both halves looks the same; the kernel resets its
+    /// read on. Then it has gone when the connection is reset, or when nothing was sent to it for a
+    /// minute. A client that has closed both halves looks the same: the kernel resets its
     /// connection when bytes are sent to it.
     pub fn gone(&self) -> impl Future<Output = ()> + use<> {
         let (socket, memory) = match self {

@@ -10,9 +10,9 @@ use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyDecoder, DecodeState, EncodeError, Framing, HeadError};
 use humboldt_http::{Method, RequestHead, Version};
 
+use super::faults::{BodyFault, ClientLost};
 use super::h1::{After, H1Client};
 use super::socket::Socket;
-use super::{BodyFault, ClientLost};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodyPart};
 use crate::io::ClientSettings;
@@ -29,7 +29,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 pub enum Refused {
     /// A head that cannot be read: why, and the bytes.
     Head(HeadError, Box<[u8]>),
-    /// A head of which the rest does not come.
+    /// A head whose rest does not come.
     Unfinished(ClientLost),
     /// A head that did not arrive in time.
     TimedOut,
@@ -72,7 +72,7 @@ impl H1Client {
         self.after == After::Keep
     }
 
-    /// The connection is not one of those that wait for a request any more.
+    /// The connection no longer waits for a request.
     pub(crate) fn leave_line(&self) {
         self.socket.deadline.leave_line();
     }

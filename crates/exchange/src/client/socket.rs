@@ -1,4 +1,4 @@
-//! A client's socket, and what is waited for there.
+//! A client's socket, and the events that are awaited on it.
 
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;

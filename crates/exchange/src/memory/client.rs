@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, ResponseHead};
 
-use super::{Pipe, Watched};
+use super::pipe::Pipe;
+use super::watched::Watched;
 use crate::client::{BodyFault, ClientExchange, ClientLost, ResetReason};
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, collect};
 use crate::is_bodiless_status;
@@ -55,17 +56,17 @@ struct State {
     limit_bytes: Option<u64>,
     received_bytes: u64,
     tunnel: Option<Pipe>,
-    /// What the client takes of a write, if not all that its window has room for.
+    /// The part of a write that the client takes; `None`: as much as its window has room for.
     parts: Option<Parts>,
 }
 
-/// How many bytes of so many one write takes. 0: the client takes none for now.
+/// Maps the length of one write to the number of bytes that the client takes, 0 for none now.
 type Parts = Box<dyn FnMut(usize) -> usize>;
 
 type Shared = Watched<State>;
 
 impl State {
-    /// Takes as much of a body as its window has room for, and at most so many bytes.
+    /// Takes as much of a body as its window has room for, at most `most_bytes`.
     fn take(&mut self, body: &[IoSlice<'_>], mut most_bytes: usize) -> u64 {
         let mut taken = 0;
         for part in body {
@@ -99,7 +100,7 @@ pub struct ClientSide {
     is_full: bool,
 }
 
-/// What waits to go out before anything else, if the client [takes parts](Client::take_parts).
+/// Bytes that have to go out before any others, if the client [takes parts](Client::take_parts).
 #[derive(Default)]
 struct Kept {
     /// Bytes of heads. They take no room in the window.
@@ -116,7 +117,7 @@ impl Kept {
     const HEAD: usize = 300;
     /// Of the end of a body.
     const END: usize = 5;
-    /// A body up to this size is kept behind what is kept already, as HTTP/1 does it.
+    /// A body up to this size is kept behind the bytes that are kept already, as HTTP/1 does it.
     const COPY_BYTES_MAX: usize = 4096;
 
     fn bytes(&self) -> usize {
@@ -162,9 +163,9 @@ impl Client {
         self.0.change(|state| state.window_bytes = state.window_bytes.saturating_add(bytes));
     }
 
-    /// From now on each write takes as many bytes as `parts` says, of as many as there are: a part
-    /// of a slice, of the head alone, or none. Heads, ends and bytes that were kept are then bytes
-    /// on their way as those of the body.
+    /// From now on `parts` decides how many bytes each write takes; its argument is the length of
+    /// the write. So a write can end within a slice or within the head, or take nothing. Heads,
+    /// ends and kept bytes then count like bytes of the body.
     // tidy: public, because the simulation uses it
     pub fn take_parts(&self, parts: impl FnMut(usize) -> usize + 'static) {
         self.0.change(|state| state.parts = Some(Box::new(parts)));
@@ -273,7 +274,7 @@ impl ClientSide {
         self.keep_head();
     }
 
-    /// Whether the client takes parts of what is written.
+    /// Whether the client takes writes in parts.
     fn has_parts(&self) -> bool {
         self.shared.state.borrow().parts.is_some()
     }
@@ -347,8 +348,8 @@ impl ClientSide {
         self.sent_bytes += bytes;
     }
 
-    /// Writes what is kept, with `offered` bytes of the body behind it. Returns how many bytes of
-    /// these it may take; `None` if it takes nothing now.
+    /// Writes the kept bytes, with `offered` bytes of the body behind them. Returns the number of
+    /// body bytes that the client may take; `None` if it takes nothing now.
     fn write(&mut self, offered: usize) -> Option<usize> {
         let kept = &mut self.kept;
         let mut state = self.shared.state.borrow_mut();
@@ -469,7 +470,7 @@ impl ClientSide {
         self.sent_bytes
     }
 
-    /// What it took it has.
+    /// None: bytes that the client took have arrived.
     pub(crate) fn unacknowledged_bytes(&self) -> Option<usize> {
         Some(0)
     }

@@ -15,7 +15,8 @@ use humboldt_http::{FieldName, Fields, Method, ResponseHead};
 use humboldt_store::FlowWriter;
 use tokio::time::Sleep;
 
-use super::{Pipe, Watched};
+use super::pipe::Pipe;
+use super::watched::Watched;
 use crate::head::{AskHead, BodyLength, BodyPart};
 use crate::server::{Announced, ServerError, ServerExchange};
 use crate::tunnel::TunnelEnd;
@@ -46,7 +47,7 @@ struct State {
     asked: Option<Asked>,
     upload: Vec<u8>,
     upload_ended: bool,
-    /// What it still takes of the upload; all if it is not said.
+    /// How it treats the rest of the upload.
     takes: Takes,
     said: VecDeque<Said>,
     trailers: Option<Fields>,
@@ -55,7 +56,7 @@ struct State {
     tunnel: Option<Pipe>,
 }
 
-/// What a server takes of an upload.
+/// A server's treatment of an upload. It takes all of it by default.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum Takes {
     #[default]
@@ -117,7 +118,7 @@ impl Server {
         self.0.bell.until(look).await
     }
 
-    /// Waits until this much of the body of the request has come, or all of it. Returns what has.
+    /// Waits until this much of the request's body has arrived, or all of it. Returns these bytes.
     // tidy: public, because the simulation uses it
     pub async fn upload_part(&self, bytes: usize) -> Vec<u8> {
         let look = || {

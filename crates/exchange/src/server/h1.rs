@@ -19,7 +19,7 @@ use humboldt_net::connect::Connected;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::FlowWriter;
 
-use super::{Announced, ServerError};
+use super::answer::{Announced, ServerError};
 use crate::buffers::{Input, READ_BYTES};
 use crate::client::h1::Lines;
 use crate::head::{AskHead, AskLine, BodyLength, BodyPart};

@@ -1,5 +1,6 @@
 //! An exchange with a server: the request that it gets, and the answer that it sends.
 
+mod answer;
 mod h1;
 
 use std::future::poll_fn;
@@ -8,70 +9,25 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use humboldt_http::h1::{BodyError, EncodeError, HeadError, HeadLimits};
+use humboldt_http::h1::{EncodeError, HeadLimits};
 use humboldt_http::{Fields, Method, ResponseHead};
 use humboldt_net::connect::Connected;
-use humboldt_store::{AbortReason, FlowWriter};
+use humboldt_store::FlowWriter;
 
 use crate::head::{AskHead, BodyPart};
 use crate::io::CoreIo;
-use crate::memory;
+use crate::memory::{ServerSide, UploadSide};
 use crate::tunnel::TunnelEnd;
 
+pub use answer::{Announced, ServerError};
 pub use h1::{H1Server, H1Upload};
-
-/// Why an exchange with a server failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The connection failed before any byte of an answer: a pooled connection may simply have
-    /// died.
-    #[error("the connection closed without an answer")]
-    ClosedEarly,
-    /// The connection failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// No answer, or no progress, in time.
-    #[error("no answer in time")]
-    TimedOut,
-    /// The head is malformed, ambiguous or too large.
-    #[error("invalid answer: {0}")]
-    Head(#[from] HeadError),
-    /// The body is malformed or shorter than announced.
-    #[error("invalid body: {0}")]
-    Body(#[from] BodyError),
-    /// Memory for bodies in flight is exhausted, or the flow was ended.
-    #[error("{0}")]
-    Flow(#[from] AbortReason),
-}
-
-impl ServerError {
-    /// The reason for those who wait for the answer, when it fails in the middle.
-    pub fn abort_reason(&self) -> AbortReason {
-        match self {
-            Self::ClosedEarly | Self::Body(BodyError::Truncated) => AbortReason::Truncated,
-            Self::Io(_) => AbortReason::Failed,
-            Self::TimedOut => AbortReason::TimedOut,
-            Self::Head(_) | Self::Body(_) => AbortReason::Malformed,
-            Self::Flow(reason) => *reason,
-        }
-    }
-}
-
-/// The announcement of a body in the head of an answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Announced {
-    /// The length, if it is known; for an answer to HEAD that of a GET.
-    pub body_bytes: Option<u64>,
-    /// The head was not as it should be, and was repaired.
-    pub was_repaired: bool,
-}
 
 /// One request to a server, and its answer.
 pub enum ServerExchange {
     /// On a connection of HTTP/1.
     H1(Box<H1Server>),
     /// In memory.
-    Memory(memory::ServerSide),
+    Memory(ServerSide),
 }
 
 /// The sending side of an exchange, while the body of the request is on its way and the answer is
@@ -80,7 +36,7 @@ pub enum ServerUpload {
     /// On a connection of HTTP/1.
     H1(H1Upload),
     /// In memory.
-    Memory(memory::UploadSide),
+    Memory(UploadSide),
 }
 
 macro_rules! each {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::Answer;
+use super::answer::Answer;
 use super::hosts::{HOSTS_BYTES_MAX, Hosts};
 
 /// Answers of name servers, good and bad, until they expire; at most as many as asked for.

@@ -4,13 +4,15 @@
 //! Each core has a [`Resolver`] of its own. Equal questions at one time are one question, which
 //! ends when no task waits for its answer any more.
 
+mod answer;
 mod cache;
 mod hosts;
+mod options;
 mod questions;
 mod upstream;
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +20,9 @@ use std::time::{Duration, Instant};
 use humboldt_base::counters::{Counter, Counters};
 use tokio::sync::{oneshot, watch};
 
+pub use answer::{Answer, DnsError};
 pub use cache::NameCache;
+pub use options::DnsOptions;
 pub use questions::{
     Asker, QUESTIONS_MAX, QUESTIONS_PER_CLIENT_MAX, QUESTIONS_PER_ZONE_MAX, WAITING_MAX,
     WAITING_PER_CLIENT_MAX,
@@ -29,78 +33,6 @@ use upstream::Upstream;
 /// A failure that the next try may not meet again (time-out, server failure) is remembered no
 /// longer than this (RFC 9520 section 3.2 allows 1 s to 5 min).
 const TEMPORARY_FAILURE_TTL: Duration = Duration::from_secs(10);
-
-/// Options of name look-ups.
-#[derive(Clone, Debug)]
-pub struct DnsOptions {
-    /// Name servers (`dns_nameservers`); when empty, those of `/etc/resolv.conf`.
-    pub nameservers: Vec<SocketAddr>,
-    /// Longest wait for one name (`dns_timeout`).
-    pub timeout: Duration,
-    /// Wait before a question is repeated (`dns_retransmit_interval`).
-    pub retransmit: Duration,
-    /// Appended to names without a dot (`append_domain`, begins with a dot).
-    pub append_domain: Option<String>,
-    /// Names without a dot are looked up in the domains of `/etc/resolv.conf` first, where its
-    /// servers are asked (`dns_defnames`).
-    pub search: bool,
-    /// Longest time an answer is kept, whatever its TTL (`positive_dns_ttl`).
-    pub positive_ttl: Duration,
-    /// Time a failure is kept; also the shortest time an answer is kept, as in Squid
-    /// (`negative_dns_ttl`).
-    pub negative_ttl: Duration,
-}
-
-impl Default for DnsOptions {
-    /// Squid's defaults: the system's servers, 30 s, every 5 s, 6 hours, 1 minute.
-    fn default() -> Self {
-        Self {
-            nameservers: Vec::new(),
-            timeout: Duration::from_secs(30),
-            retransmit: Duration::from_secs(5),
-            append_domain: None,
-            search: false,
-            positive_ttl: Duration::from_secs(6 * 3600),
-            negative_ttl: Duration::from_secs(60),
-        }
-    }
-}
-
-/// Why a name has no address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DnsError {
-    /// No such name exists (NXDOMAIN).
-    #[error("no such name")]
-    NoSuchName,
-    /// The name exists but has no address.
-    #[error("the name has no address")]
-    Empty,
-    /// No name server answered in time.
-    #[error("the name servers did not answer in time")]
-    Timeout,
-    /// The name servers could not answer (SERVFAIL, REFUSED, …).
-    #[error("the name servers could not answer: {0}")]
-    ServFail(Arc<str>),
-    /// The text cannot be a host name.
-    #[error("not a host name")]
-    InvalidName,
-    /// Too many look-ups are under way: the question made way for another one ([`QUESTIONS_MAX`]),
-    /// or there was no place for it within `dns_timeout` ([`WAITING_MAX`]).
-    #[error("too many look-ups at once")]
-    Busy,
-    /// The look-up itself failed: a defect of this program.
-    #[error("the look-up broke off")]
-    Broken,
-    /// There was no descriptor for a socket. Not remembered: the next try may have one.
-    #[error("no descriptor is free")]
-    NoDescriptor,
-    /// There is no name server to ask, and why.
-    #[error("there is no name server to ask: {0}")]
-    Unavailable(Arc<str>),
-}
-
-/// The addresses of a name, or why there are none. Never an empty list.
-pub type Answer = Result<Arc<[IpAddr]>, DnsError>;
 
 /// The resolver of one core.
 pub struct Resolver {
@@ -129,7 +61,7 @@ impl Resolver {
     }
 
     /// The addresses of `host`: a name, an address, or an IPv6 address in brackets; in the order in
-    /// which to try them. Whoever drops the future gives up its place.
+    /// which to try them. Dropping the future gives up its place.
     pub async fn lookup(&self, host: &str, asker: Asker) -> Answer {
         if let Some(answer) = self.lookup_local(host) {
             return answer;

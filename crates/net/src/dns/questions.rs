@@ -16,7 +16,7 @@ use std::rc::Rc;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-use super::{Answer, DnsError};
+use super::answer::{Answer, DnsError};
 
 /// Most questions on their way to name servers from one core.
 pub const QUESTIONS_MAX: usize = 1024;

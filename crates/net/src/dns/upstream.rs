@@ -15,7 +15,8 @@ use hickory_resolver::net::{DnsError as HickoryDnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 
-use super::{DnsError, DnsOptions};
+use super::answer::DnsError;
+use super::options::DnsOptions;
 
 /// Most addresses taken from one answer.
 const ADDRESSES_MAX: usize = 64;

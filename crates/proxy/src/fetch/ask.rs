@@ -12,7 +12,7 @@ use crate::config::peers::Login;
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Fate};
 
-/// The manner in which the request is sent on.
+/// How the request is sent on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Manner<'a> {
     /// The next hop is a proxy: absolute-form target, and credentials for it are kept.
@@ -34,7 +34,7 @@ pub(crate) struct Manner<'a> {
 pub(crate) struct Ask<'a> {
     /// The client's request.
     pub request: &'a Request,
-    /// The manner in which it is sent on.
+    /// How it is sent on.
     pub manner: Manner<'a>,
 }
 

@@ -228,7 +228,7 @@ impl Job {
         Self { as_asked: true, ..Self::new(request, None, true, report) }
     }
 
-    /// The manner in which it is sent to `to`.
+    /// How the request is sent to `to`.
     pub(crate) fn manner<'a>(&'a self, to: &'a Destination) -> Manner<'a> {
         let peer = to.peer.as_ref().map(|peer| &peer.conf);
         Manner {

@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// at a time does not answer before the shared fetch continues.
 const HELD_UP_MAX: Duration = Duration::from_secs(15);
 
-/// A search for the rest is dropped after this time in which nobody has waited for the client.
+/// A search for the rest is dropped when nobody has waited for the client for this time.
 const UNNEEDED_MAX: Duration = Duration::from_secs(5);
 
 /// Most searches for one client. Each of them is a request to the server.

@@ -1,4 +1,4 @@
-//! Requests in which the cache has no part.
+//! Requests that do not use the cache.
 
 pub(crate) mod internal;
 pub(crate) mod purge;

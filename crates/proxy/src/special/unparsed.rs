@@ -1,5 +1,5 @@
-//! Requests whose heads could not be read: their answers, and their names in access.log, which are
-//! those of Squid, so that tools for its logs find them.
+//! Requests whose heads could not be read: their answers, and their names in access.log. The names
+//! are Squid's, so that tools for its logs find them.
 
 use std::rc::Rc;
 

@@ -14,7 +14,7 @@ use humboldt_store::{About, FlowWriter, Key, Voiding};
 use crate::core::Core;
 use crate::fetch::job::{Job, Stale};
 
-/// Makes stored answers void after an unsafe method succeeded: those of the URL, and those that
+/// Makes stored answers void after an unsafe method succeeded: answers of the URL, and answers that
 /// Location and Content-Location name on the same host (RFC 9111 4.4). The returned flow is for the
 /// answer itself, which may be stored in their place.
 pub(crate) async fn after_unsafe_method(

@@ -132,9 +132,9 @@ fn variant(
 /// enough.
 async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
     let request = &*job.request;
-    // What a client's own conditions brought says nothing about the whole, unless it is the whole
-    // or a part. A server error says nothing about the stored answer, which the server may confirm
-    // later; nor does a proxy that asks for credentials.
+    // An answer to a client's own conditions says nothing about the whole, unless it is the whole
+    // or a part. Nor do a server error, since the server may confirm the stored answer later, and
+    // the answer of a proxy that asks for credentials.
     let status = answer.head.status;
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
     let is_own_part = job.as_asked && status == PARTIAL;

@@ -110,8 +110,8 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
                 drop(until_written);
             });
         }
-        // Memory was too short to keep the answer whole. The answer on disk is outdated all the
-        // same.
+        // Memory was too short to keep the answer whole. The answer on disk is outdated
+        // nevertheless.
         (None, Some(_)) if is_newest() => drop(cache.remove_from_disk(&key).await),
         (None, Some(_)) => {}
     }

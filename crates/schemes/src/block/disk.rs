@@ -18,9 +18,10 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::oneshot;
 
+use super::file::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone};
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
-use super::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, uring};
+use super::uring;
 use crate::Io;
 
 /// Rights of a file that is created.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use humboldt_sys::aligned::Buffer;
 
-use super::{BlockFile, OpenBlock, open};
+use super::file::{BlockFile, OpenBlock};
+use super::open;
 use crate::Io;
 
 /// A file to read from.

@@ -12,8 +12,8 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
+use super::file::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone};
 use super::ticket::given_up;
-use super::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone};
 use crate::simulated::{Disk, Target};
 
 /// One read in this many finds nothing in the page cache.

@@ -1,16 +1,20 @@
 //! Both ways to the device, through one set of tests.
 
-use std::path::PathBuf;
+use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use humboldt_base::rng::Rng;
-use humboldt_sys::append_buffer::Progress;
+use humboldt_sys::aligned::Buffer;
+use humboldt_sys::append_buffer::{AppendBuffer, Progress};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::Io;
 use crate::battery::run;
 
 /// Makes one test of each item for each way.
@@ -19,13 +23,13 @@ macro_rules! both_ways {
         mod uring {
             $(#[test]
             fn $test() {
-                super::$test(super::Io::Uring);
+                super::$test(crate::Io::Uring);
             })+
         }
         mod threads {
             $(#[test]
             fn $test() {
-                super::$test(super::Io::Threads);
+                super::$test(crate::Io::Threads);
             })+
         }
     };

@@ -11,7 +11,7 @@ use humboldt_sys::uring::Transfer;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::WriteDone;
+use super::file::WriteDone;
 
 /// An open file. It lives as long as it has users or operations under way.
 #[derive(Debug)]

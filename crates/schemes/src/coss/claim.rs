@@ -156,7 +156,7 @@ fn refuse_foreign_directory(path: &Path) -> Result<(), OpenError> {
     for entry in std::fs::read_dir(path).map_err(|e| failed("list", path, e))? {
         let name = entry.map_err(|e| failed("list", path, e))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK_FILE && !crate::may_be_beside(&name) {
+        if name != LOCK_FILE && !crate::beside::may_be_beside(&name) {
             return foreign(path, format!("it has '{}', but no {LOCK_FILE}", name.escape_debug()));
         }
     }

@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use humboldt_options::LEVEL_DIRS_MAX;
 use humboldt_sys::sysv::{MessageQueue, QueueMessage, SharedMemory, remove_segment};
 use humboldt_sys::{descriptors, signal_mask};
 use rustix::fs::{Mode, OFlags};
@@ -17,7 +18,6 @@ use rustix::io::Errno;
 
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
-use crate::LEVEL_DIRS_MAX;
 use crate::lock::Lock;
 use crate::tree::files::Tree;
 use crate::tree::numbers::FILES_MAX;

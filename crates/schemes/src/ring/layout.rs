@@ -83,7 +83,7 @@ fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
     for entry in std::fs::read_dir(path).map_err(|e| failed("list", path, e))? {
         let name = entry.map_err(|e| failed("list", path, e))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK_FILE && !crate::may_be_beside(&name) {
+        if name != LOCK_FILE && !crate::beside::may_be_beside(&name) {
             let reason = format!("it has '{}', but no {LOCK_FILE}", name.escape_debug());
             return Err(OpenError::Foreign { path: path.to_owned(), reason });
         }

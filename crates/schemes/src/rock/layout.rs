@@ -90,7 +90,7 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     for entry in rustix::fs::Dir::read_from(root).map_err(|e| failed("list", path, e))? {
         let entry = entry.map_err(|e| failed("list", path, e))?;
         let name = entry.file_name().to_string_lossy();
-        let is_ours = crate::may_be_beside(&name) || snapshot::is_leftover(root, &name);
+        let is_ours = crate::beside::may_be_beside(&name) || snapshot::is_leftover(root, &name);
         if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !is_ours {
             let reason = format!("it has '{}', but no {LOCK_FILE}", name.escape_debug());
             return Err(OpenError::Foreign { path: path.to_owned(), reason });

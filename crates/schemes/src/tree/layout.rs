@@ -88,7 +88,7 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     for entry in rustix::fs::Dir::read_from(root).map_err(|e| failed("list", path, e))? {
         let entry = entry.map_err(|e| failed("list", path, e))?;
         let name = entry.file_name().to_string_lossy();
-        let is_ours = crate::may_be_beside(&name) || log::is_leftover(root, &name);
+        let is_ours = crate::beside::may_be_beside(&name) || log::is_leftover(root, &name);
         if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !is_ours {
             return foreign(format!("it has '{}', but no {LOCK_FILE}", name.escape_debug()));
         }

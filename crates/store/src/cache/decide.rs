@@ -1,5 +1,5 @@
-//! What becomes of an answer: [`Cache::fate`] decides it once, when its head has come, and
-//! [`Cache::admit_to_memory`] for what is read from a directory.
+//! The fate of an answer: [`Cache::fate`] decides it once, when its head has come.
+//! [`Cache::admit_to_memory`] decides for an object that is read from a directory.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::key::Key;
 use crate::object::About;
 use crate::settings::{InTransit, MemoryMode};
 
-/// With `in_transit memory` one arriving object may take this part of `cache_mem`, if that is more
-/// than an object in memory may have; a larger one is written as it arrives.
+/// With `in_transit memory` one arriving object may take this part of `cache_mem`, or as much as an
+/// object in memory may have if that is more. A larger one is written as it arrives.
 const IN_TRANSIT_SHARE: u64 = 16;
 
 impl Cache {

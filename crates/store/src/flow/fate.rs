@@ -1,6 +1,6 @@
-//! What becomes of an answer, decided once, when its head has come.
+//! The fate of an answer, decided once, when its head has come.
 
-use super::FlowInfo;
+use super::facts::FlowInfo;
 
 /// Where an answer goes, besides to the clients that wait for it. A directory that is to get it is
 /// chosen together with its fate ([`crate::Cache::fate`]), and is not named here, as slow clients
@@ -13,8 +13,8 @@ pub enum Fate {
     /// Nowhere, but all who have joined may have it: it has been stored before, or a newer one has
     /// come meanwhile.
     Shared,
-    /// To memory alone, if it is no longer than this. A longer one is only shared by those who
-    /// come in time; it takes the older answer away all the same.
+    /// To memory alone, if it is no longer than this. A longer one is only shared by requests that
+    /// join in time; it removes the older answer nevertheless.
     Memory {
         /// In bytes.
         body_bytes_max: u64,
@@ -22,8 +22,8 @@ pub enum Fate {
     /// To memory, and in one piece to a directory, at its end. Its length is known, and it is kept
     /// whole until then.
     AtEnd,
-    /// In one piece to a directory, and memory does without it: where it comes whole with its head,
-    /// its client gets it from where the directory has it; otherwise as with [`Fate::AtEnd`].
+    /// In one piece to a directory, and not to memory. If it comes whole with its head, its client
+    /// gets it from the buffer of the directory; otherwise as with [`Fate::AtEnd`].
     Lent,
     /// To a directory that follows it as it comes, and is waited for where it is not kept whole
     /// ([`super::LAG_BYTES_MAX`]).
@@ -33,11 +33,11 @@ pub enum Fate {
 /// How much memory keeps of an answer that a directory follows as it comes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// What somebody has not read yet.
+    /// Bytes that a reader has not read yet.
     Unread,
-    /// All of it while it comes, up to so many bytes, so that requests can join at any time.
+    /// All of it while it comes, up to this many bytes, so that requests can join at any time.
     WhileItComes(u64),
-    /// All of it, up to so many bytes, and for good.
+    /// All of it, up to this many bytes, and for good.
     ForGood(u64),
 }
 

@@ -1,5 +1,5 @@
-//! Every interleaving of one writer and two readers (`humboldt-model`): whoever waits is woken, and
-//! every byte arrives. A wake-up that is lost leaves its task waiting for ever.
+//! Every interleaving of one writer and two readers (`humboldt-model`): each waiting task is woken,
+//! and every byte arrives. A wake-up that is lost leaves its task waiting for ever.
 
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};

@@ -8,9 +8,11 @@ use humboldt_http::Fields;
 
 use crate::head::StoredHead;
 
+use super::facts::{AbortReason, BodySlice, FlowHead, Part, Progress, ReaderKind};
+use super::fate::Fate;
 use super::state::Ended;
 use super::wake::remember;
-use super::{AbortReason, BodySlice, Fate, Flow, FlowHead, Part, Progress, ReaderKind, Writing};
+use super::{Flow, Writing};
 
 /// Follows an object in flight from some offset on. Dropping it leaves.
 #[derive(Debug)]
@@ -23,6 +25,21 @@ pub struct FlowReader {
     joined: bool,
     /// Of a disk writer.
     writing: Option<Writing>,
+}
+
+impl Flow {
+    /// Attaches a reader at `offset`, which may lie ahead of the arrived bytes. `None` when that
+    /// part was trimmed, or when the flow was aborted.
+    pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
+        FlowReader::attach(self, offset, kind, true)
+    }
+
+    /// Waits for the directory that writes it still, although it is complete: the next progress is
+    /// [`Progress::Lagged`] when the directory is done, in one way or the other.
+    pub(crate) fn waiter(self: &Arc<Self>) -> Option<FlowReader> {
+        let is_coming = self.state.lock().is_coming_to_disk();
+        if is_coming { FlowReader::attach(self, u64::MAX, ReaderKind::Parked, true) } else { None }
+    }
 }
 
 impl FlowReader {

@@ -12,11 +12,12 @@ use humboldt_sys::pages::Page;
 use crate::body::{Body, Borrowed};
 use crate::head::StoredHead;
 
-use super::wake::WakeList;
-use super::{
+use super::facts::{
     AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress,
-    ReaderKind, Table,
+    ReaderKind,
 };
+use super::table::Table;
+use super::wake::WakeList;
 
 /// The end of a flow.
 #[derive(Clone, Debug)]

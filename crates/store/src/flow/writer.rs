@@ -326,8 +326,8 @@ impl FlowWriter {
     }
 
     /// The body is complete, as was said before: it is stored, and lies in memory of the directory.
-    /// Whoever follows reads it there, or in pages if that has to wait ([`FlowReader::settle`]). No
-    /// more requests join.
+    /// A reader that follows has it there, or in pages if it has to wait
+    /// ([`FlowReader::settle`]). No more requests join.
     pub fn finish_borrowed(&mut self, body: Borrowed) {
         self.unregister();
         self.written = body.len() as u64;
