@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from.
+//! Tells the program, and the laboratory, which commit it was built from.
 //!
 //! `HUMBOLDT_COMMIT` wins, for builds from an archive without git. Otherwise git is asked, and only
 //! where this workspace is the top of a git checkout: an archive inside another repository must not
@@ -19,7 +19,6 @@ const DIGITS: usize = 12;
 
 fn main() {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
-    println!("cargo::rerun-if-changed=build.rs");
     let given = std::env::var(VARIABLE).ok();
     let commit = given.or_else(commit_of_checkout).filter(|text| is_commit(text));
     if let Some(commit) = commit {

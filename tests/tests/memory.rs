@@ -281,7 +281,11 @@ fn clients_that_do_not_read_what_directories_have_take_no_memory_from_what_is_st
 fn cache_mem_is_lowered_and_raised_under_load_and_no_answer_is_harmed() {
     const OBJECTS: usize = 20;
     let reloads = scaled("HUMBOLDT_TEST_RELOADS", 200);
-    let lines = |megabytes: usize| format!("cache_mem {megabytes} MB\n");
+    // The policy changes, too: all that is stored gets a new place in its order.
+    let lines = |megabytes: usize| {
+        let policy = if megabytes == 8 { "lru" } else { "heap GDSF" };
+        format!("cache_mem {megabytes} MB\nmemory_replacement_policy {policy}\n")
+    };
     let mut world = World::forward(&lines(256));
     let bodies: Vec<Vec<u8>> = (0..OBJECTS).map(|object| body(object, 500_000)).collect();
     for (object, body) in bodies.iter().enumerate() {

@@ -65,6 +65,48 @@ fn a_logformat_with_a_code_that_has_no_value_is_written_with_a_dash() {
 }
 
 #[test]
+fn a_log_with_a_relative_path_is_below_coredump_dir() {
+    let world = World::forward("access_log stdio:below.log squid\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let _ = world.get("/a").expect(200);
+    let line = until("a line", || {
+        let text = fs::read_to_string(world.proxy.path("below.log")).ok()?;
+        text.ends_with('\n').then_some(text)
+    });
+    assert!(line.contains("/a "), "{line}");
+}
+
+/// The codes that the reference shows as working ones. They are written in two requests: only a
+/// failed one has an error, and only an answered one a status of the server.
+#[test]
+fn each_code_of_logformat_that_works_has_a_value() {
+    let reference = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/squid.conf.md");
+    let reference = fs::read_to_string(reference).expect("the reference");
+    let table = reference.split("code | value\n--- | ---\n").nth(1).expect("a table");
+    let rows = table.lines().map_while(|row| row.strip_prefix("`%")?.split_once("` | "));
+    let codes: Vec<&str> = rows.map(|(code, _)| code).filter(|code| *code != "%").collect();
+    assert!(codes.contains(&"err_code") && codes.contains(&">h"), "{codes:?}");
+    let format: Vec<String> = codes.iter().map(|code| format!("%{code}")).collect();
+    let format = format.join("|").replace("%>h", "%{Host}>h");
+    let world = World::forward(&format!(
+        "logformat each {format}\naccess_log stdio:{{dir}}/each.log each\n"
+    ));
+    world.origin.on("/a", Reply::ok("x").with("Content-Type", "text/css"));
+    let _ = world.get("/a").expect(200);
+    let closed = format!("http://{}/", free_address());
+    let _ = world.client().request("GET", &closed, &[], b"").response().expect(503);
+    let text = until("two lines", || {
+        Some(world.proxy.text("each.log")).filter(|text| text.lines().count() == 2)
+    });
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').collect()).collect();
+    assert!(lines.iter().all(|values| values.len() == codes.len()), "{text}");
+    let is_empty = |at: usize| lines.iter().all(|values| ["", "-"].contains(&values[at]));
+    let empty: Vec<&str> =
+        codes.iter().enumerate().filter(|(at, _)| is_empty(*at)).map(|(_, code)| *code).collect();
+    assert_eq!(empty, Vec::<&str>::new(), "{text}");
+}
+
+#[test]
 fn access_logs_may_ask_for_the_status_and_none_keeps_a_request_out_of_those_that_follow() {
     let lines = "acl bad http_status 400-599\nacl html rep_mime_type ^text/html\nacl quiet urlpath_regex ^/quiet\n\
                  access_log stdio:{dir}/bad.log squid bad\naccess_log stdio:{dir}/html.log squid html\n\

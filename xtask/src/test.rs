@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     steps.push(step("clippy", || cargo(&root, &lints)));
     steps.push(step("tidy", || tidy::run().map(|()| String::new())));
     steps.push(step("results", results::check));
+    steps.push(step("recompute", results::recompute));
     steps.push(step("build", || cargo(&root, &["build", "--package", "humboldt"])));
     steps.push(step("tests", || tests(&root)));
     steps.push(step("conformance", || conformance::check(&built_humboldt(&root)?)));

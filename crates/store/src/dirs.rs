@@ -3,8 +3,9 @@
 //! Facts that requests need again and again (rebuilding, down, room) are read from a scheme once a
 //! second and kept beside it, because a scheme may take every lock of its index for its figures.
 
+mod debts;
+
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -13,7 +14,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 use std::task::Poll;
 
-use parking_lot::Mutex;
+use humboldt_freshness::Times;
+
+use debts::Debts;
+pub use debts::{DEBTS_MAX, HIDDEN_MAX};
 
 use crate::doorkeeper::Doorkeeper;
 use crate::gate::Gate;
@@ -22,22 +26,11 @@ use crate::scheme::{Scheme, SchemeError};
 use crate::settings::{CacheSettings, DirSelect};
 use crate::together;
 
-/// Most removals that a directory may owe. One that owes more stays out of service until it is
-/// emptied.
-pub const DEBTS_MAX: usize = 65_536;
-
-/// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs
-/// a write each.
-pub const HIDDEN_MAX: usize = 65_536;
-
 /// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and
 /// is out of service until it has made up for that. The same bound holds for removals that wait for
 /// something of a void URL on its way to some directory: of more, all directories owe the next one,
 /// and are out of service until nothing of the URL is on its way any more and they have removed it.
 pub(crate) const VOIDS_MAX: usize = 4096;
-
-/// So many hidden keys are removed at the same time.
-const HIDDEN_AT_ONCE: usize = 256;
 
 /// Most directories, once configured and now not, whose removals are remembered; the oldest is
 /// forgotten.
@@ -112,75 +105,6 @@ pub struct Dir {
     free_bytes: AtomicI64,
     /// Somebody does its housekeeping.
     is_maintained: AtomicBool,
-}
-
-/// Keys that a directory has yet to remove, because it was down or not configured. It is not used
-/// before it has removed them: a purged object must not return.
-#[derive(Default)]
-struct Debts {
-    /// In an order that repeats: a simulation's seed must decide which key is removed first.
-    keys: Mutex<BTreeSet<Key>>,
-    count: AtomicUsize,
-    overflowed: AtomicBool,
-    hidden: Hidden,
-    /// Removals from its disk without a waiting request.
-    voids: AtomicUsize,
-}
-
-/// Keys for which a newer answer arrived while the index was being read, or the directory was out
-/// of service or not configured, and did not get into the directory: no request finds the older
-/// records that the reading finds. They are removed when the index is complete, or before the
-/// directory is closed.
-#[derive(Default)]
-struct Hidden {
-    /// In an order that repeats, as those of [`Debts`].
-    keys: Mutex<BTreeSet<Key>>,
-    count: AtomicUsize,
-}
-
-impl Hidden {
-    /// `false`: there are too many.
-    fn add(&self, key: Key) -> bool {
-        let mut keys = self.keys.lock();
-        let has_room = keys.len() < HIDDEN_MAX || keys.contains(&key);
-        if has_room {
-            keys.insert(key);
-        }
-        self.count.store(keys.len(), Relaxed);
-        has_room
-    }
-
-    fn remove(&self, key: &Key) {
-        if self.count.load(Relaxed) > 0 {
-            let mut keys = self.keys.lock();
-            keys.remove(key);
-            self.count.store(keys.len(), Relaxed);
-        }
-    }
-
-    fn holds(&self, key: &Key) -> bool {
-        self.count.load(Relaxed) > 0 && self.keys.lock().contains(key)
-    }
-
-    fn some(&self) -> Vec<Key> {
-        self.keys.lock().iter().copied().take(HIDDEN_AT_ONCE).collect()
-    }
-}
-
-impl Debts {
-    fn add(&self, key: Key) {
-        let mut keys = self.keys.lock();
-        if keys.len() < DEBTS_MAX {
-            keys.insert(key);
-        } else {
-            self.overflowed.store(true, Relaxed);
-        }
-        self.count.store(keys.len(), Relaxed);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count.load(Relaxed) == 0
-    }
 }
 
 /// The result of a purge. From now on no request gets a purged answer.
@@ -270,7 +194,23 @@ impl Dir {
                 return false;
             }
         }
-        self.remove(key).await == Purged::Found
+        match self.scheme.remove(key).await {
+            Ok(found) => found,
+            Err(SchemeError::Down) => {
+                self.down.store(true, Relaxed);
+                self.debts.hidden.hide_all();
+                false
+            }
+            Err(_) => {
+                self.debts.add(*key);
+                false
+            }
+        }
+    }
+
+    /// Whether a record of it is hidden, as more newer answers have come than can be remembered.
+    pub(crate) fn hides(&self, times: &Times) -> bool {
+        self.debts.hidden.holds_all(times)
     }
 
     /// It has got the newest answer itself.
@@ -453,10 +393,13 @@ impl Table {
         !self.absent.is_empty()
     }
 
-    /// A newer answer replaces that of a directory too that is not configured now. Beyond
-    /// [`HIDDEN_MAX`] keys that is not remembered.
+    /// A newer answer replaces that of a directory too that is not configured now.
     pub(crate) fn hide_absent(&self, key: Key) {
-        self.absent.iter().for_each(|(_, debts)| _ = debts.hidden.add(key));
+        for (_, debts) in &self.absent {
+            if !debts.hidden.add(key) {
+                debts.hidden.hide_all();
+            }
+        }
     }
 
     /// A purge concerns directories too that are not configured now.
@@ -469,8 +412,12 @@ impl Table {
 mod tests {
     use std::sync::atomic::Ordering::SeqCst;
 
+    use humboldt_base::clock::UnixMillis;
+    use humboldt_freshness::AHEAD_S_MAX;
+
     use super::*;
     use crate::cache::Cache;
+    use crate::disk::Lookup;
     use crate::disk::tests::{SETTINGS, configs};
     use crate::events::NoEvents;
     use crate::scheme::{Record, RecordKind};
@@ -536,6 +483,41 @@ mod tests {
         assert!(scheme.body(&key(1)).is_some() && !cache.on_disk(&key(1)));
         block_on(cache.maintain());
         assert!(scheme.body(&key(1)).is_none());
+    }
+
+    /// More newer answers than can be remembered: nothing that was there before is found, what
+    /// comes later is.
+    #[test]
+    fn a_directory_that_was_out_of_service_for_long_shows_nothing_of_before() {
+        let one = |number, response_time| Record {
+            key: key(number),
+            kind: RecordKind::Object,
+            url: b"http://a.example/".as_slice().into(),
+            head: some_head().bytes().into(),
+            times: Times { response_time, ..some_times() },
+        };
+        let last = HIDDEN_MAX as u64;
+        let find = |cache: &Cache, number| {
+            block_on(cache.open(key(number), &key(number), b"http://a.example/"))
+        };
+        for is_configured in [true, false] {
+            let scheme = TestScheme::new("/one");
+            let configured = || configs(std::slice::from_ref(&scheme));
+            let cache = Cache::new(SETTINGS, 1, configured(), Arc::new(NoEvents));
+            scheme.place(one(last, 1000), b"old");
+            assert!(matches!(find(&cache, last), Lookup::Found(_)));
+            scheme.faults.down.store(true, SeqCst);
+            if !is_configured {
+                cache.reconfigure(SETTINGS, Vec::new());
+            }
+            (0..=last).for_each(|number| _ = block_on(cache.remove_from_disk(&key(number))));
+            scheme.faults.down.store(false, SeqCst);
+            cache.reconfigure(SETTINGS, configured());
+            assert!(cache.dirs()[0].is_in_service(), "it owes nothing");
+            assert!(matches!(find(&cache, last), Lookup::Absent));
+            scheme.place(one(last, UnixMillis::now().secs() + 2 * AHEAD_S_MAX), b"new");
+            assert!(matches!(find(&cache, last), Lookup::Found(_)));
+        }
     }
 
     #[test]

@@ -329,6 +329,7 @@ impl Cache {
                         // tomorrow, and after a crash.
                         Some(opened) if self.is_opened_purged(&opened) => {}
                         Some(opened) if !shown.has(&opened.times) => {}
+                        Some(opened) if opened.dir.hides(&opened.times) => {}
                         Some(opened) => found.add(opened),
                         None => has_failed = true,
                     }

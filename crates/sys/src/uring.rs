@@ -43,8 +43,6 @@ const DROP_WAIT: Duration = Duration::from_secs(30);
 pub enum Transfer {
     /// Fills the buffer from the file.
     Read(Buffer),
-    /// Writes the buffer.
-    Write(Buffer),
     /// Writes this range of published bytes.
     Append(Arc<AppendBuffer>, Range<usize>),
 }
@@ -53,7 +51,7 @@ impl Transfer {
     /// Bytes to be moved, if they may be.
     fn len(&self) -> Option<usize> {
         match self {
-            Self::Read(buffer) | Self::Write(buffer) => Some(buffer.len()),
+            Self::Read(buffer) => Some(buffer.len()),
             Self::Append(data, range) => data.read(range.clone()).map(<[u8]>::len),
         }
     }
@@ -73,12 +71,7 @@ pub fn probe() -> io::Result<()> {
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        opcode::Read::CODE,
-        opcode::Write::CODE,
-        opcode::ReadFixed::CODE,
-        opcode::WriteFixed::CODE,
-    ];
+    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::ReadFixed::CODE];
     if !needed.iter().all(|code| probe.is_supported(*code)) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring has no reads and writes"));
     }
@@ -302,14 +295,6 @@ impl<T> Operation<T> {
                     opcode::ReadFixed::new(fd, start, len, 0).offset(at).build()
                 } else {
                     opcode::Read::new(fd, start, len).offset(at).build()
-                }
-            }
-            Transfer::Write(buffer) => {
-                let start = buffer.start().as_ptr().wrapping_add(self.done);
-                if is_fixed(buffer) {
-                    opcode::WriteFixed::new(fd, start, len, 0).offset(at).build()
-                } else {
-                    opcode::Write::new(fd, start, len).offset(at).build()
                 }
             }
             Transfer::Append(data, range) => {

@@ -1,23 +1,28 @@
 //! The command line. Every option is one that an experiment file may set too, under the same name.
 
+mod parts;
+
 use crate::require::Requirement;
 use crate::simulate::SimulateArgs;
 use crate::units;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+pub(crate) use parts::{AgentArgs, KnownServerArgs, LoadArgs, OriginArgs, VerifyArgs};
 
 /// Finds the load that an HTTP cache can sustain.
 #[derive(Debug, Parser)]
 #[command(
     name = "humboldt-lab",
-    version,
+    version = crate::version::VERSION.as_str(),
     about,
     long_about = "Finds the load that an HTTP cache can sustain.\n\n\
-        The laboratory plays both sides: the users, and the origin servers behind the cache. It raises the load \
-        until the cache no longer keeps its response times, follows that limit while the cache's disk is filled \
-        twice, and checks every byte of every answer.",
-    after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a true small run of Squid, under 3 minutes\n  \
+        The laboratory plays both sides: users, and the servers behind the cache. It raises the load until the cache \
+        no longer keeps its response times, follows that limit while the cache's disk is filled twice, and checks \
+        every byte of every answer.",
+    after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a small but complete run of Squid, under 3 minutes\n  \
         humboldt-lab peak humboldt:ufs            Humboldt, with a store of 1 GB\n  \
         humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
         humboldt-lab subjects                     the caches that can be measured\n\n\
@@ -29,30 +34,71 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Mount options that look like options of this program.
+const MOUNT_OPTIONS: [&str; 8] = [
+    "noatime",
+    "nodiratime",
+    "relatime",
+    "strictatime",
+    "lazytime",
+    "discard",
+    "nobarrier",
+    "notail",
+];
+
+/// A mistake in the arguments, with a better hint than that of the nearest spelling where there is
+/// one.
+pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(name)) if error.kind() == ErrorKind::UnknownArgument => {
+            name.trim_start_matches('-').to_owned()
+        }
+        _ => return error,
+    };
+    if MOUNT_OPTIONS.contains(&unknown.as_str()) {
+        let hint =
+            format!("a mount option belongs to a file system: --fs ext4 --mount-options {unknown}");
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Find the load that a cache sustains while its disk fills
     Peak(Box<PeakArgs>),
-    /// Ask for URLs, as fast as a number of connections allows
+    /// Request a list of URLs as fast as a number of connections allows
     Bang(Box<BangArgs>),
-    /// Run a matrix of experiments from a file; goes on where it was interrupted
+    /// Measure tunnels (CONNECT): set-ups per second, bytes per second, CPU time
+    Tunnel(Box<TunnelArgs>),
+    /// Make all runs of an experiment file; continues where it was interrupted
     Run(RunArgs),
-    /// Put several runs on shared plots, with confidence intervals from repeats
+    /// Compare runs on shared plots, with confidence intervals from repeats
     Compare(CompareArgs),
+    /// Check every figure of published experiments by the files beside them
+    Recompute(RecomputeArgs),
+    /// Write report.html of runs again, from their summary.json
+    Report(ReportArgs),
     /// Find the highest rate of the laboratory itself, without a cache
     Calibrate(CalibrateArgs),
     /// Compare replacement policies on a trace, without a cache and without load
     Simulate(Box<SimulateArgs>),
-    /// List the caches that can be measured, or show the file of one
+    /// List the caches that can be measured, with the installed versions, or show the file of one
     Subjects(NameArgs),
     /// List the workloads, or show the file of one
     Workloads(WorkloadsArgs),
     /// Serve as one of several load machines (see `peak --agents`)
     Agent(AgentArgs),
-    /// Only the origin servers of a workload, until interrupted
+    /// Run only the servers of a workload, until interrupted
     Origin(OriginArgs),
-    /// Only the users of a workload, at a constant load
+    /// Run only the users of a workload, at a constant load
     Load(Box<LoadArgs>),
+    /// Check the laboratory itself: have it find the capacity of servers whose capacity is known
+    Verify(VerifyArgs),
+    /// A server of known capacity (used by `verify`)
+    #[command(hide = true)]
+    KnownServer(KnownServerArgs),
     /// Undo the changes of a laboratory that was killed (used by the program itself)
     #[command(hide = true)]
     Keeper,
@@ -63,10 +109,11 @@ pub(crate) struct PeakArgs {
     /// The subject: a name from `humboldt-lab subjects`, or a subject file
     #[arg(required_unless_present = "attach")]
     pub(crate) subject: Option<String>,
-    /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site
+    /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site, which
+    /// may be https://HOST:PORT (see --authority)
     #[arg(long, value_name = "URL", conflicts_with = "subject")]
     pub(crate) attach: Option<String>,
-    /// The attached cache is an accelerator whose backend is the laboratory's origin (see --origin)
+    /// The attached cache is an accelerator in front of the laboratory's servers (see --origin)
     #[arg(long, requires = "attach")]
     pub(crate) accelerator: bool,
     /// Process to watch with --attach
@@ -75,11 +122,13 @@ pub(crate) struct PeakArgs {
     #[command(flatten)]
     pub(crate) world: WorldArgs,
     #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+    #[command(flatten)]
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) ground: GroundArgs,
-    /// So many instances of the cache, side by side; they share stores, memory and quota evenly,
-    /// and users ask each URL of always the same one
+    /// Number of cache processes, side by side; stores, memory and quota are split evenly, and a
+    /// URL always goes to the same process
     #[arg(
         long,
         value_name = "COUNT",
@@ -88,7 +137,7 @@ pub(crate) struct PeakArgs {
         conflicts_with = "attach"
     )]
     pub(crate) instances: u32,
-    /// A true small run: cache of 256 MB, time scale 0.03, at most 150 s
+    /// A small but complete run: cache of 256 MB, time scale 0.03, at most 150 s
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder for the report [default: named after the subject and a number, in the current folder]
@@ -107,6 +156,9 @@ pub(crate) struct PeakArgs {
     /// Text that distinguishes this run from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
+    /// The same options as a command line, if they are those of an experiment file.
+    #[arg(skip)]
+    pub(crate) as_command: Option<String>,
 }
 
 /// Users and requests.
@@ -148,7 +200,7 @@ pub(crate) struct WorldArgs {
         default_value = ""
     )]
     pub(crate) token: String,
-    /// Addresses of the origin servers, separated by commas; port 0 takes any
+    /// Addresses of the laboratory's servers, separated by commas; port 0 takes any
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,
     /// Processors for the laboratory [default: the upper half]
@@ -157,6 +209,37 @@ pub(crate) struct WorldArgs {
     /// Give up an answer after this time (not scaled)
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
     pub(crate) timeout: f64,
+}
+
+/// TLS between users, cache and servers.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct TlsArgs {
+    /// Users ask for https:// URLs, and speak TLS with the one that is named
+    #[arg(long, value_name = "WITH", value_enum)]
+    pub(crate) tls: Option<TlsKind>,
+    /// File with the authorities that must have signed the certificate that users see (PEM)
+    /// [default: authorities of this run; required if the cache is not started by it]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub(crate) authority: Option<PathBuf>,
+    /// File with the authority of the laboratory's own servers, for a running proxy that must trust
+    /// it (PEM); made if there is none, with its key in FILE.key [default: a new one for this run]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub(crate) origin_authority: Option<PathBuf>,
+    /// Every handshake is a full one; without it users resume sessions, as browsers do
+    #[arg(long, requires = "tls")]
+    pub(crate) no_resumption: bool,
+}
+
+/// With whom users speak TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TlsKind {
+    /// The server that they connect to: an accelerator, or without a cache the laboratory's server
+    Accelerator,
+    /// The laboratory's server, through a tunnel (CONNECT) that the proxy cannot read
+    Tunnel,
+    /// The proxy: it opens the tunnel (Squid's ssl_bump) with certificates of --authority
+    Intercept,
 }
 
 /// A list of processors; clap would take a bare `Vec` as a repeated option.
@@ -181,7 +264,7 @@ pub(crate) struct SearchArgs {
     /// Length of a sample before time scaling [default: 60s, or 20s with --quick]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) sample: Option<f64>,
-    /// Stop when fill reaches this many times the cache size
+    /// Stop when the fill is this many times the cache size
     #[arg(long, value_name = "RATIO", value_parser = units::positive, default_value = "2")]
     pub(crate) fill: f64,
     /// Stop after this time, whatever the fill (not scaled)
@@ -210,6 +293,12 @@ pub(crate) struct SearchArgs {
     /// load is far from the limit
     #[arg(long)]
     pub(crate) even_steps: bool,
+    /// After the run: response times at 10 % to 110 % of the load that was sustained
+    #[arg(long)]
+    pub(crate) curve: bool,
+    /// The load that is 100 % there, in requests per second, instead of the sustained one
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive, requires = "curve")]
+    pub(crate) curve_of: Option<f64>,
     /// Judge samples although other processes, or the host of this virtual machine, were busy;
     /// without it, such samples are repeated
     #[arg(long)]
@@ -227,7 +316,7 @@ pub(crate) enum ControllerKind {
 
 /// The machine under the cache.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "What the cache runs on")]
+#[command(next_help_heading = "The machine under the cache")]
 pub(crate) struct GroundArgs {
     /// Size of the cache's store; fill is measured against it [default: 1GB]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
@@ -256,7 +345,7 @@ pub(crate) struct GroundArgs {
     /// Bytes per second that each store's device writes (needs --fs and root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) write_rate: Option<u64>,
-    /// Size of each store's device [default: half as much again as the store] (needs --fs)
+    /// Size of each store's device [default: one and a half times the store] (needs --fs)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) device_size: Option<u64>,
     /// Throttle writing processes as soon as this much written data has not reached a device; for
@@ -282,7 +371,7 @@ pub(crate) struct GroundArgs {
     /// Drop the system's page cache before the run (needs root)
     #[arg(long)]
     pub(crate) drop_caches: bool,
-    /// Rest before the run; file systems punish creating files soon after deleting many
+    /// Rest before the run: file systems create files slowly soon after many were deleted
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "0s")]
     pub(crate) rest: f64,
     /// Set a variable of the subject's templates, e.g. --set threads=32
@@ -294,45 +383,44 @@ pub(crate) struct GroundArgs {
 #[command(after_help = "Examples:\n  \
         humboldt-lab bang --proxy 127.0.0.1:3128 < urls.txt\n  \
         humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
-        humboldt-lab bang --generate 10000        the laboratory's own server, no cache between\n\n\
-        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (what was measured \
-        is kept); 2 a mistake in what was asked; 130 interrupted (measurements are kept).")]
+        humboldt-lab bang --generate 10000        the laboratory's own server, without a cache\n\n\
+        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (measurements are \
+        kept); 2 a mistake in the arguments; 130 interrupted (measurements are kept).")]
 pub(crate) struct BangArgs {
-    /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
+    /// The proxy to send requests to, e.g. 127.0.0.1:3128 [default: none, directly to the servers]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Start this cache, empty, and ask through it: a name from `humboldt-lab subjects`, or a
+    /// Start this cache, empty, and send requests to it: a name from `humboldt-lab subjects`, or a
     /// subject file
     #[arg(long, value_name = "NAME", conflicts_with = "proxy")]
     pub(crate) subject: Option<String>,
     /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
     ///
-    /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are
-    /// skipped. Lines that are no such URL are counted, and the first is shown.
+    /// One http:// URL in a line (with --tls https://), of at most 8 KB. Empty lines and lines that
+    /// begin with # are skipped. Lines that are no such URL are counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
-    /// Generate this many URLs, served by the laboratory's own origin, with every byte verified
+    /// Generate this many URLs, served by the laboratory's own servers, with every byte verified
     /// [default: 10000 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) generate: Option<u64>,
     /// The workload to generate from
     #[arg(long, value_name = "NAME", default_value = "uniform-unique")]
     pub(crate) workload: String,
-    /// Addresses of the origin servers of generated URLs, separated by commas; port 0 takes any
+    /// Addresses of the servers of generated URLs, separated by commas; port 0 takes any
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,
-    /// At most this many connections at a time
+    /// Connections at the same time, at most
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=28_000))]
     pub(crate) connections: u32,
-    /// Ask for everything this many times, each time in another order and with a result of its own
+    /// Request the whole list this many times, each time in another order and with its own result
     /// [default: 1, or 2 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) passes: Option<u32>,
-    /// Keep the order in which the URLs come; with one pass, each is asked for as soon as it is
-    /// read
+    /// Keep the order of the list; with one pass, each URL is requested as soon as it is read
     #[arg(long)]
     pub(crate) in_order: bool,
-    /// Use connections again; tcp-banger2 made one for each request
+    /// Use connections for several requests; tcp-banger2 made one for each
     #[arg(long)]
     pub(crate) keep_alive: bool,
     /// Seed of the order and of the generated URLs
@@ -361,6 +449,60 @@ pub(crate) struct BangArgs {
     /// Text that distinguishes this bang from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
+    /// The same options as a command line, if they are those of an experiment file.
+    #[arg(skip)]
+    pub(crate) as_command: Option<String>,
+    /// Processors for the laboratory [default: all, but the upper half with --subject]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Three measurements, one after the other, each of at most --seconds:\n  \
+        set-ups    connect, CONNECT, a byte there and a byte back, close; again and again\n  \
+        download   --bytes through --tunnels tunnels that are open at the same time\n  \
+        upload     the same in the other direction\n\n\
+        Every byte is checked at the other end. With a cache that is started, or with --pid, the table has the \
+        cache's CPU time too.\n\n\
+        Examples:\n  \
+        humboldt-lab tunnel --subject humboldt:null\n  \
+        humboldt-lab tunnel --attach http://127.0.0.1:3128 --pid 4711\n\n\
+        Exit codes: as for bang.")]
+pub(crate) struct TunnelArgs {
+    /// Start this proxy: a name from `humboldt-lab subjects`, or a subject file
+    #[arg(long, value_name = "NAME", required_unless_present = "attach")]
+    pub(crate) subject: Option<String>,
+    /// Measure the proxy that is running at this URL; its rules must allow CONNECT to --far
+    #[arg(long, value_name = "URL", conflicts_with = "subject")]
+    pub(crate) attach: Option<String>,
+    /// Process to watch with --attach
+    #[arg(long, value_name = "PID", requires = "attach")]
+    pub(crate) pid: Option<u32>,
+    /// Tunnels that are open at the same time
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) tunnels: u32,
+    /// Bytes in each direction, of all tunnels together
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "4GB")]
+    pub(crate) bytes: u64,
+    /// Longest time of each of the three measurements
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
+    pub(crate) seconds: f64,
+    /// Give up a tunnel that is not open after this time
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
+    pub(crate) timeout: f64,
+    /// Address of the laboratory's server at the far end; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) far: SocketAddr,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Folder for the results: tunnel.json and tunnel.txt
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Processors for the laboratory [default: all, but the upper half with --subject]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,
@@ -375,18 +517,18 @@ pub(crate) struct RunArgs {
     /// Folder for all runs and the matrix page [default: the file's name without .toml]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// With the sizes and times of the file's [full], which are those of the original experiment:
-    /// this may take days
+    /// Use the sizes and times of the file's [full], those of the original experiment: this may
+    /// take days
     #[arg(long)]
     pub(crate) full: bool,
-    /// Every combination of the file's [cross] instead of its choice
+    /// Run every combination of the file's [cross] instead of its choice
     #[arg(long)]
     pub(crate) cross: bool,
-    /// In the end, write the page as Markdown, drawings and CSV into this folder too, without the
-    /// reports of single runs
+    /// Also write the page as Markdown, drawings and CSV into this folder at the end, with the
+    /// samples, summary and short report of every run, of which `recompute` makes it again
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
-    /// List the runs and their longest duration, and run nothing
+    /// List the runs with their longest duration, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Repeat runs that have failed before
@@ -408,6 +550,23 @@ pub(crate) struct CompareArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct RecomputeArgs {
+    /// Folders of experiments that were published with `run --publish`
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Write the pages again before they are checked
+    #[arg(long)]
+    pub(crate) write: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Folders of runs
+    #[arg(required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct CalibrateArgs {
     #[command(flatten)]
     pub(crate) world: WorldArgs,
@@ -415,101 +574,15 @@ pub(crate) struct CalibrateArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Show this one's file
+    /// Show the file of this one
     pub(crate) name: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkloadsArgs {
-    /// Show this one's file, or check a file of your own
+    /// Show the file of this one, or check a file of your own
     pub(crate) name: Option<String>,
     /// Print the hits of an ideal cache, from this many requests
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "300000")]
     pub(crate) ideal: Option<u64>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct AgentArgs {
-    /// Address to listen on for the laboratory; everybody who reaches it can make this machine send
-    /// load
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
-    pub(crate) listen: SocketAddr,
-    /// Secret that the laboratory must give; required unless the address is a loopback one
-    #[arg(
-        long,
-        value_name = "SECRET",
-        env = "HUMBOLDT_LAB_TOKEN",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    pub(crate) token: String,
-    /// Address of this machine's origin servers, as the cache reaches it
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
-    pub(crate) origin: Vec<SocketAddr>,
-    /// Processors for robots and origins [default: all]
-    #[arg(long, value_name = "LIST", value_parser = units::cores)]
-    pub(crate) lab_cores: Option<CoreList>,
-    /// End after one experiment
-    #[arg(long)]
-    pub(crate) once: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct OriginArgs {
-    /// A name from `humboldt-lab workloads`, or a workload file
-    #[arg(long, value_name = "NAME", default_value = "polymix-4")]
-    pub(crate) workload: String,
-    /// Addresses to listen on, separated by commas; port 0 takes any
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Seed of all sizes, types and bytes
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Multiplies think times
-    #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
-    pub(crate) time_scale: f64,
-    /// Answer at once
-    #[arg(long)]
-    pub(crate) no_think: bool,
-    /// Processors [default: all]
-    #[arg(long, value_name = "LIST", value_parser = units::cores)]
-    pub(crate) lab_cores: Option<CoreList>,
-    /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
-    pub(crate) time_max: Option<f64>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// Requests per second
-    #[arg(value_parser = units::positive)]
-    pub(crate) per_second: f64,
-    /// A proxy to ask through [default: ask the origin servers]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) proxy: Option<SocketAddr>,
-    /// An origin server that `humboldt-lab origin` prints, separated by commas [default: one is
-    /// started]
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
-    pub(crate) origins: Vec<SocketAddr>,
-    /// A name from `humboldt-lab workloads`, or a workload file
-    #[arg(long, value_name = "NAME", default_value = "polymix-4")]
-    pub(crate) workload: String,
-    /// All choices of users and servers follow from it
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Multiplies think times and gaps of users
-    #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
-    pub(crate) time_scale: f64,
-    /// Duration
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
-    pub(crate) time: f64,
-    /// Leave out this time at the beginning
-    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1s")]
-    pub(crate) warm_up: f64,
-    /// Processors [default: all]
-    #[arg(long, value_name = "LIST", value_parser = units::cores)]
-    pub(crate) lab_cores: Option<CoreList>,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
 }

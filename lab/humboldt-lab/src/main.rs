@@ -15,7 +15,10 @@ mod interrupt;
 mod output;
 mod require;
 mod simulate;
+mod tls;
 mod units;
+mod version;
+mod wording;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -24,7 +27,7 @@ use interrupt::Interrupt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| cli::with_hint(error).exit());
     // The keeper outlives signals that end the laboratory; that is its purpose.
     if matches!(cli.command, Command::Keeper) {
         return humboldt_lab_subjects::keeper_main();
@@ -45,8 +48,11 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Peak(arguments) => commands::peak(&arguments, interrupt),
         Command::Bang(arguments) => commands::bang(&arguments, interrupt),
+        Command::Tunnel(arguments) => commands::tunnel(&arguments, interrupt),
         Command::Run(arguments) => commands::matrix(&arguments, interrupt),
         Command::Compare(arguments) => commands::compare(&arguments),
+        Command::Recompute(arguments) => commands::recompute(&arguments),
+        Command::Report(arguments) => commands::pages(&arguments),
         Command::Calibrate(arguments) => commands::calibrate(&arguments, interrupt),
         Command::Simulate(arguments) => simulate::run(&arguments, interrupt),
         Command::Subjects(arguments) => commands::subjects(&arguments),
@@ -54,6 +60,8 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Agent(arguments) => fleet::agent::run(&arguments, interrupt),
         Command::Origin(arguments) => commands::origin(&arguments, interrupt),
         Command::Load(arguments) => commands::load(&arguments, interrupt),
+        Command::Verify(arguments) => commands::verify(&arguments, interrupt),
+        Command::KnownServer(arguments) => commands::known_server(&arguments, interrupt),
         Command::Keeper => Ok(()),
     }
 }

@@ -9,10 +9,9 @@ use crate::outbox::Outbox;
 use crate::request::Request;
 use crate::service::{Moment, Schedule};
 use crate::thread::Tools;
-use humboldt_lab_wire::{BodyLength, Chunked, Poller, Ready, request_head};
+use humboldt_lab_tls::{Channel, ChannelError, Got, Handshake};
+use humboldt_lab_wire::{BodyLength, Chunked, Ready, request_head};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 /// Longest body of a request. Workloads have far shorter ones.
 const REQUEST_BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -30,10 +29,10 @@ const DRAIN_BYTES_MAX: usize = 1024 * 1024;
 /// Buffers that grew beyond this are given back with their connection.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 
-/// The connection itself; closed if it has no descriptor.
+/// The connection itself; closed if it has no channel.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    fd: Option<OwnedFd>,
+    channel: Option<Channel>,
     token: u64,
     state: State,
     /// Bytes of requests that were not understood yet: at most a head and one read.
@@ -60,8 +59,13 @@ enum State {
     Body(Incoming, Answer, Schedule),
     /// An answer is to be sent, now or later.
     Send(Answer, Schedule, Progress),
-    /// The last answer is sent; further bytes are discarded, this many so far.
-    Drain(usize),
+    /// The last answer is sent; then our end; further bytes are discarded.
+    Drain {
+        /// So many so far.
+        bytes: usize,
+        /// Our end is with the kernel.
+        is_shut: bool,
+    },
 }
 
 /// The rest of a request's body.
@@ -98,14 +102,18 @@ pub(crate) enum Fate {
 
 impl Connection {
     /// Begins with a new socket in this place.
-    pub(crate) fn begin(&mut self, fd: OwnedFd, token: u64, tools: &mut Tools) {
+    pub(crate) fn begin(&mut self, fd: OwnedFd, token: u64, tools: &mut Tools) -> Fate {
         let luck = tools.next_luck();
-        self.fd = Some(fd);
+        let mut channel = Channel::plain(fd);
+        let tls = tools.service.tls.as_ref();
+        let begun = tls.map_or(Ok(()), |tls| channel.begin_server(tls));
+        self.channel = Some(channel);
         self.token = token;
         self.is_first = true;
         self.uses_left = tools.service.uses(luck);
         self.active_us = tools.now_us;
         tools.set_idle_timer(token, tools.now_us + tools.service.idle_us);
+        if begun.is_ok() { Fate::Open } else { Fate::Close }
     }
 
     /// Closes it, and keeps memory that the next one can use.
@@ -122,10 +130,14 @@ impl Connection {
     pub(crate) fn on_ready(&mut self, ready: Ready, tools: &mut Tools) -> Fate {
         self.has_unread |= ready.readable;
         self.is_half_closed |= ready.closed;
-        if ready.writable
-            && let State::Send(_, _, progress @ Progress::Blocked) = &mut self.state
-        {
-            *progress = Progress::Begun;
+        if ready.writable {
+            let flushed = self.channel.as_mut().map(Channel::flush);
+            if flushed.is_some_and(|flushed| flushed.is_err()) {
+                return Fate::Close;
+            }
+            if let State::Send(_, _, progress @ Progress::Blocked) = &mut self.state {
+                *progress = Progress::Begun;
+            }
         }
         self.go_on(tools)
     }
@@ -141,7 +153,7 @@ impl Connection {
     /// Nothing may have happened for too long: closes, or tells when to ask again.
     pub(crate) fn on_idle_timer(&mut self, tools: &mut Tools) -> Fate {
         let limit_us = match &self.state {
-            State::Head | State::Body(..) | State::Drain(_) => tools.service.idle_us,
+            State::Head | State::Body(..) | State::Drain { .. } => tools.service.idle_us,
             State::Send(_, _, Progress::Blocked) => STALL_US,
             // It waits for its own moment, which comes by itself.
             State::Send(..) => {
@@ -163,7 +175,7 @@ impl Connection {
                 State::Head => self.take_head(tools),
                 State::Body(..) => self.take_body(tools),
                 State::Send(..) => self.send(tools),
-                State::Drain(_) => self.drain(tools),
+                State::Drain { .. } => self.drain(tools),
             };
             match step {
                 Step::Again => {}
@@ -212,11 +224,11 @@ impl Connection {
     }
 
     /// Tells a client that waits for it to send its body.
-    fn invite_body(&self) -> Step {
+    fn invite_body(&mut self) -> Step {
         const INVITATION: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-        let Some(fd) = &self.fd else { return Step::Close };
+        let Some(channel) = &mut self.channel else { return Step::Close };
         // A client without room for even this does not read its answers.
-        match send(fd, INVITATION, SendFlags::NOSIGNAL) {
+        match channel.send(INVITATION) {
             Ok(sent) if sent == INVITATION.len() => Step::Again,
             _ => Step::Close,
         }
@@ -242,22 +254,31 @@ impl Connection {
 
     /// Reads once. After a short read the kernel will tell when there is more.
     fn receive(&mut self, tools: &mut Tools) -> Step {
-        let Some(fd) = self.fd.as_ref().filter(|_| self.has_unread) else { return Step::Wait };
+        let Some(channel) = self.channel.as_mut().filter(|_| self.has_unread) else {
+            return Step::Wait;
+        };
         let asked = tools.read_buffer.len();
-        match recv(fd, &mut tools.read_buffer[..], RecvFlags::empty()) {
-            Ok((_, 0)) => Step::Close,
-            Ok((_, got)) => {
-                self.has_unread = self.is_half_closed || !Poller::drained(got, asked);
+        let received = channel.receive(&mut tools.read_buffer);
+        if let Some(handshake) = channel.take_handshake() {
+            tools.tally.handshakes.add(handshake == Handshake::Resumed);
+        }
+        match received {
+            Ok(Got::End) => Step::Close,
+            Ok(Got::Bytes(got)) => {
+                self.has_unread = self.is_half_closed || !channel.has_drained(got, asked);
                 self.active_us = tools.now_us;
                 self.input.extend_from_slice(&tools.read_buffer[..got]);
                 Step::Again
             }
-            Err(Errno::INTR) => Step::Again,
-            Err(Errno::AGAIN) => {
+            Ok(Got::NothingYet) => {
                 self.has_unread = false;
                 Step::Wait
             }
-            Err(_) => Step::Close,
+            Err(error) => {
+                let failed = matches!(error, ChannelError::Handshake(_));
+                tools.tally.handshakes.failed += u64::from(failed);
+                Step::Close
+            }
         }
     }
 
@@ -270,7 +291,7 @@ impl Connection {
 
     fn send(&mut self, tools: &mut Tools) -> Step {
         let State::Send(answer, schedule, progress) = &mut self.state else { return Step::Close };
-        let Some(fd) = &self.fd else { return Step::Close };
+        let Some(channel) = &mut self.channel else { return Step::Close };
         let mut turn_bytes = 0;
         while *progress != Progress::Blocked {
             if schedule.due_us > tools.now_us || turn_bytes >= TURN_BYTES_MAX {
@@ -288,7 +309,7 @@ impl Connection {
                 tools.service.next_step(schedule);
                 continue;
             }
-            let Ok(sent) = send_some(fd, tools.piece.bytes()) else { return Step::Close };
+            let Ok(sent) = channel.send(tools.piece.bytes()) else { return Step::Close };
             if *progress == Progress::NotBegun {
                 tools.note_answer(answer, schedule.due_us);
             }
@@ -318,13 +339,18 @@ impl Connection {
         }
         // Not closed at once: further bytes from the client would make the kernel reset the
         // connection, and drop bytes that it has not delivered yet.
-        let is_shut = self.fd.as_ref().is_some_and(|fd| shutdown(fd, Shutdown::Write).is_ok());
-        self.state = State::Drain(0);
-        if is_shut { Step::Again } else { Step::Close }
+        self.state = State::Drain { bytes: 0, is_shut: false };
+        Step::Again
     }
 
     fn drain(&mut self, tools: &mut Tools) -> Step {
-        let State::Drain(bytes) = &mut self.state else { return Step::Close };
+        let State::Drain { bytes, is_shut } = &mut self.state else { return Step::Close };
+        if !*is_shut {
+            let Some(Ok(done)) = self.channel.as_mut().map(Channel::shut) else {
+                return Step::Close;
+            };
+            *is_shut = done;
+        }
         *bytes += self.input.len();
         self.input.clear();
         if *bytes > DRAIN_BYTES_MAX { Step::Close } else { self.receive(tools) }
@@ -357,17 +383,6 @@ impl Incoming {
                 input.drain(..used);
                 Ok(done)
             }
-        }
-    }
-}
-
-/// Hands bytes to the kernel; 0 if it takes none now.
-fn send_some(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
-    loop {
-        match send(fd, bytes, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(0),
-            outcome => return outcome,
         }
     }
 }

@@ -15,6 +15,7 @@
 
 mod answer;
 mod connection;
+pub mod known;
 mod listen;
 mod outbox;
 mod range;
@@ -24,6 +25,7 @@ mod slab;
 mod thread;
 
 use humboldt_lab_record::OriginTally;
+use humboldt_lab_tls::{Authority, Identity, TlsError};
 use humboldt_lab_wire::{Poller, Waker, raise_descriptor_limit};
 use humboldt_lab_workload::Workload;
 use service::Service;
@@ -64,6 +66,9 @@ pub struct OriginPlan {
     pub chunked_share: f64,
     /// Correction of this host's time of day to that of all agents, in µs.
     pub clock_offset_us: i64,
+    /// Speak TLS, with a certificate for all addresses that this authority signs. `None`: plain
+    /// HTTP.
+    pub tls: Option<Authority>,
 }
 
 impl OriginPlan {
@@ -81,6 +86,7 @@ impl OriginPlan {
             think: true,
             chunked_share: 0.0,
             clock_offset_us: 0,
+            tls: None,
         }
     }
 }
@@ -101,6 +107,9 @@ pub enum OriginError {
     /// The plan cannot be meant.
     #[error("origin: {0}")]
     Plan(&'static str),
+    /// There is no certificate for the addresses.
+    #[error("origin: {0}")]
+    Tls(#[from] TlsError),
     /// A thread or its poller cannot be had.
     #[error(
         "origin: cannot start a thread: {0}; close other programs or allow more processes and descriptors"
@@ -146,9 +155,11 @@ impl Origin {
         let descriptors = usize::try_from(raise_descriptor_limit()).unwrap_or(usize::MAX);
         let connections_max = (descriptors / 2 / plan.threads).clamp(1, CONNECTIONS_PER_THREAD_MAX);
         let (addresses, listeners) = listen::bind_all(&plan.listen, plan.threads)?;
+        let issue = |authority| certificate(authority, &addresses)?.server();
+        let tls = plan.tls.as_ref().map(issue).transpose()?;
         let mut origin = Self { addresses, threads: Vec::with_capacity(plan.threads) };
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let service = Service::new(&plan);
+            let service = Service::new(&plan, tls.clone());
             let core = plan.cores.get(index % plan.cores.len().max(1)).copied();
             origin.threads.push(start_thread(index, core, service, listeners, connections_max)?);
         }
@@ -211,6 +222,15 @@ impl Running {
         self.tell(Command::Sample(answer));
         receiver
     }
+}
+
+/// A certificate for all addresses on which the servers can be asked.
+fn certificate(authority: &Authority, addresses: &[SocketAddr]) -> Result<Identity, TlsError> {
+    let mut names: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    names.push("localhost".to_owned());
+    names.sort();
+    names.dedup();
+    authority.issue(&names)
 }
 
 fn check(plan: &OriginPlan) -> Result<(), OriginError> {

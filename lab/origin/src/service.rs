@@ -4,6 +4,7 @@ use crate::OriginPlan;
 use crate::answer::{Answer, Content, Envelope, Object, Shape, Text};
 use crate::range::{Wanted, wanted};
 use crate::request::{Method, Request};
+use humboldt_lab_tls::ServerTls;
 use humboldt_lab_wire::RequestHead;
 use humboldt_lab_workload::{Facts, Link, ObjectName, Steps, Version, Workload};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) struct Service {
     pub(crate) idle_us: u64,
     /// Correction of this host's time of day, in µs.
     pub(crate) clock_offset_us: i64,
+    /// Every connection begins with TLS.
+    pub(crate) tls: Option<ServerTls>,
 }
 
 /// The moment of an answer's making.
@@ -51,7 +54,7 @@ pub(crate) struct Schedule {
 }
 
 impl Service {
-    pub(crate) fn new(plan: &OriginPlan) -> Self {
+    pub(crate) fn new(plan: &OriginPlan, tls: Option<ServerTls>) -> Self {
         let idle_us = plan.workload.server_idle_s() * plan.time_scale * 1e6;
         Self {
             workload: Arc::clone(&plan.workload),
@@ -62,6 +65,7 @@ impl Service {
             link: plan.workload.server_link(),
             idle_us: idle_us as u64,
             clock_offset_us: plan.clock_offset_us,
+            tls,
         }
     }
 

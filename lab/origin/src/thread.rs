@@ -243,8 +243,8 @@ impl Thread {
                     let (token, connection) = self.slab.open();
                     self.tools.tally.connects += 1;
                     let is_watched = self.poller.add_stream(&fd, token).is_ok();
-                    connection.begin(fd, token, &mut self.tools);
-                    if !is_watched {
+                    let fate = connection.begin(fd, token, &mut self.tools);
+                    if !is_watched || fate == Fate::Close {
                         self.close(token);
                     }
                 }

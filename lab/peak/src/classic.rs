@@ -20,6 +20,11 @@ const STEP_DOWN_MAX: f64 = 0.4;
 /// less load.
 const CATCH_UP_SAMPLES_MAX: u64 = 20;
 
+/// An inherited queue must become shorter by more than this part of it in a sample, and by more
+/// than so many deviations of a queue that changes by chance.
+const QUEUE_FALL_PART: u64 = 10;
+const QUEUE_DEVIATIONS: f64 = 3.0;
+
 /// Raises the load by a step if the mean response time of all answers of a sample is below the
 /// window, and lowers it by a step if it is above. [`View::filling`] chooses the window.
 ///
@@ -38,6 +43,8 @@ pub struct Classic {
     spoiled: u32,
     /// Whether a spoiled sample may have left a queue.
     has_foreign_queue: bool,
+    /// Requests that waited at the end of the sample before, if its load was too high; else 0.
+    queue_before: u64,
     /// The last load that was not too high.
     good_per_s: Option<f64>,
 }
@@ -64,6 +71,7 @@ impl Classic {
             in_a_row: 0,
             spoiled: 0,
             has_foreign_queue: false,
+            queue_before: 0,
             good_per_s: None,
         })
     }
@@ -91,7 +99,7 @@ impl Classic {
             return (Side::Above, format!("errors {got} > {limit}"));
         }
         if answers == 0 {
-            return (Side::Below, "nothing was asked".into());
+            return (Side::Below, "no request came due".into());
         }
         let mean_us = tally.response().mean_us();
         let (mean, min, max) =
@@ -122,6 +130,14 @@ fn is_catching_up(tally: &Tally) -> bool {
     gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
 }
 
+/// Whether a queue of `before` requests, which an earlier load left, became clearly shorter in this
+/// sample. Then the response times are those of that queue, and say nothing about this load.
+fn is_draining(before: u64, tally: &Tally) -> bool {
+    let chance = (QUEUE_DEVIATIONS * (before as f64).sqrt()) as u64;
+    let fall = before.saturating_sub(tally.backlog);
+    tally.answers() > tally.due && fall > (before / QUEUE_FALL_PART).max(chance)
+}
+
 impl Controller for Classic {
     fn first_load_per_s(&self) -> f64 {
         self.settings.first_load_per_s.min(self.settings.load_max_per_s)
@@ -144,6 +160,8 @@ impl Controller for Classic {
         (self.spoiled, self.has_foreign_queue) = (0, false);
         let is_catching_up = self.settings.step_accelerates && is_catching_up(tally);
         let is_kept = side == Side::Above && is_catching_up;
+        let is_draining = side == Side::Above && is_draining(self.queue_before, tally);
+        self.queue_before = if side == Side::Above { tally.backlog } else { 0 };
         let overshot = self.last == Side::Below
             && side == Side::Above
             && self.settings.step_accelerates
@@ -161,6 +179,7 @@ impl Controller for Classic {
             }
             Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
             Side::Above if is_kept => (1.0, "catching up"),
+            Side::Above if is_draining => (1.0 - self.step(STEP_DOWN_MAX), "drain"),
             Side::Above => (1.0 - self.step(STEP_DOWN_MAX), "down"),
             Side::Inside => (1.0, "stay"),
         };
@@ -170,7 +189,7 @@ impl Controller for Classic {
         Verdict {
             next_load_per_s: self.load_per_s,
             sustained: side != Side::Above && tally.answers() > 0 && wrong.is_none(),
-            unjudged: is_kept,
+            unjudged: is_kept || is_draining,
             state: state.into(),
             reason: wrong.map_or(reason.clone(), |wrong| format!("{wrong}; {reason}")),
         }
@@ -207,7 +226,7 @@ impl Controller for Classic {
         };
         vec![
             ("first load".into(), words::rate(self.first_load_per_s())),
-            ("highest load".into(), words::rate(self.settings.load_max_per_s)),
+            ("highest load".into(), words::highest(self.settings.load_max_per_s)),
             ("mean response".into(), window(false)),
             ("mean response while filling".into(), window(true)),
             ("step".into(), words::share(self.settings.step)),
@@ -251,6 +270,26 @@ mod tests {
         let loads =
             loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
         assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 127.34]);
+    }
+
+    #[test]
+    fn a_queue_of_an_earlier_overload_is_not_blamed_on_the_present_load() {
+        for step_accelerates in [true, false] {
+            let settings = ClassicSettings { step_accelerates, ..ClassicSettings::default() };
+            let mut classic = Classic::new(&settings, 1.0).unwrap();
+            let mut judge = |due: u64, answers: u64, backlog: u64| {
+                let period_us = 60_000_000;
+                let mut tally = Tally { period_us, due, backlog, ..Tally::default() };
+                (0..answers).for_each(|_| tally.hits.add(10, 9_000_000, 9_000_000));
+                let view = View { load_per_s: due as f64 / 60.0, index: 9, ..View::default() };
+                classic.judge(&view, &tally)
+            };
+            assert!(!judge(2_000, 1_500, 500).unjudged, "this load made the queue");
+            let verdict = judge(1_425, 1_525, 400);
+            assert!(verdict.unjudged && !verdict.sustained, "{verdict:?}");
+            assert!(!judge(1_500, 1_505, 395).unjudged, "it is as long as before");
+            assert!(!judge(1_500, 1_400, 495).unjudged, "it grows");
+        }
     }
 
     #[test]

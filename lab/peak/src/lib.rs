@@ -9,22 +9,27 @@
 //!   searches, holds, tracks.
 //! - [`Classic`]: mean response time against a window, ±5 % per sample, as in the runs of the book.
 //! - [`Constant`]: keeps a load.
+//! - [`Curve`]: afterwards, parts of the load that was found.
 //!
 //! [`summarise`] makes the totals and the summary of a run, at any moment of it.
 
 mod classic;
 mod constant;
 mod controller;
+mod curve;
+mod flatness;
 mod reading;
 mod robust;
 mod search;
 mod settings;
+mod stored;
 mod summary;
 mod words;
 
 pub use classic::Classic;
 pub use constant::Constant;
 pub use controller::{Controller, LOAD_MAX_PER_S, LOAD_MIN_PER_S, Unjudged, View, decide};
+pub use curve::{CURVE_SHARES, Curve};
 pub use robust::Robust;
 pub use settings::{
     ClassicSettings, ConstantSettings, ControllerSettings, RobustSettings, SettingsError, Window,

@@ -73,7 +73,7 @@ impl Controller for Robust {
         let at_most = |us: f64| format!("≤ {}", words::duration(us));
         let mut table = vec![
             ("first load".into(), words::rate(self.first_load_per_s())),
-            ("highest load".into(), words::rate(self.settings.load_max_per_s)),
+            ("highest load".into(), words::highest(self.settings.load_max_per_s)),
             (format!("{percentile} added to hits"), at_most(limits.hits_added_us)),
             (format!("{percentile} added to misses"), at_most(limits.misses_added_us)),
             ("mean added".into(), at_most(limits.mean_added_us)),

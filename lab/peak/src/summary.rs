@@ -1,6 +1,7 @@
 //! A run in a few figures, at any moment of it.
 
 use crate::controller::WARM_UP_SAMPLES;
+use crate::{flatness, stored};
 use humboldt_lab_record::{
     Held, LAST_QUARTER, Run, SPOILED_SHARE_MAX, Sample, Summary, Tally, TimesSummary,
 };
@@ -35,6 +36,7 @@ pub fn summarise(run: &mut Run) {
     let good = || judged.iter().filter(|sample| !sample.is_spoiled());
     run.last_quarter = if good().next().is_some() { merged(good()) } else { merged(judged.iter()) };
     run.summary = summary(&run.samples, quarter, &run.total, &run.last_quarter);
+    run.summary.stored_ratio = stored::ratio(&run.samples, run.plan.cache_bytes);
 }
 
 /// How many samples of the last quarter say something: those that nothing spoiled.
@@ -80,12 +82,17 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
             .filter(|(kind, _)| kind.is_wrong_content())
             .map(|(_, n)| n)
             .sum(),
-        cpu_us_per_answer: cpu_us_per_answer(samples, quarter),
+        cpu_us_per_answer: cpu_us_per_answer(samples, quarter.clone()),
         resident_bytes_max: samples
             .iter()
             .filter_map(|s| s.resources)
             .map(|r| r.resident_bytes)
             .max(),
+        flatness: flatness::of(samples),
+        stored_ratio: None,
+        written_per_stored: stored::written_per_stored(samples, quarter.clone()),
+        written_per_offered: stored::written_per_offered(samples, quarter),
+        resident_bytes_per_object: stored::resident_bytes_per_object(samples),
         lab_limited_share,
         lab_limited,
     }
@@ -150,27 +157,32 @@ fn fill_ratio(sample: &Sample) -> f64 {
     if sample.fill_ratio.is_finite() { sample.fill_ratio } else { 0.0 }
 }
 
-fn merged<'a>(samples: impl Iterator<Item = &'a Sample>) -> Tally {
+pub(crate) fn merged<'a>(samples: impl Iterator<Item = &'a Sample>) -> Tally {
     let mut sum = Tally::default();
     samples.for_each(|sample| sum.merge_later(&sample.tally));
     sum
 }
 
 /// Right answers per second of all these samples together; `None` without samples.
-fn throughput_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+pub(crate) fn throughput_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
     let (answers, period_us) = samples.fold((0, 0), |(answers, period_us), sample| {
         (answers + sample.tally.answers(), period_us + sample.tally.period_us)
     });
     (period_us > 0).then(|| answers as f64 * 1e6 / period_us as f64)
 }
 
+/// The first and the last sample of the quarter, or the one before it, at whose end the subject was
+/// watched.
+pub(crate) fn watched(samples: &[Sample], quarter: Range<usize>) -> Option<(usize, usize)> {
+    let first = quarter.start.saturating_sub(1);
+    let mut watched = (first..quarter.end).filter(|index| samples[*index].resources.is_some());
+    Some((watched.next()?, watched.next_back()?))
+}
+
 /// CPU time between the first and the last moment at which the subject was watched, by the answers
 /// between them. The sample before the quarter is the better beginning, if there is one.
 fn cpu_us_per_answer(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
-    let first = quarter.start.saturating_sub(1);
-    let mut watched = (first..quarter.end).filter(|index| samples[*index].resources.is_some());
-    let begin = watched.next()?;
-    let end = watched.next_back()?;
+    let (begin, end) = watched(samples, quarter)?;
     let cpu_us = |index: usize| samples[index].resources.map(|r| r.cpu.user_us + r.cpu.system_us);
     let answers: u64 = samples[begin + 1..=end].iter().map(|sample| sample.tally.answers()).sum();
     // A subject that was restarted counts from zero: then there is no difference to take.
@@ -192,7 +204,7 @@ fn lab_limited(samples: &[Sample]) -> (f64, Option<String>) {
     (ratio(limited as u64, samples.len() as u64), commonest.map(|(_, reason)| reason.to_owned()))
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 

@@ -1,6 +1,6 @@
 //! The results of banging a list of URLs at a proxy.
 
-use crate::{FaultKind, FaultSample, Histogram, Manifest, Resources};
+use crate::{FaultKind, FaultSample, Handshakes, Histogram, Manifest, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -40,6 +40,8 @@ pub struct BangRun {
     pub hits: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
+    /// Handshakes of TLS.
+    pub handshakes: Handshakes,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Wrong answers by kind.

@@ -27,6 +27,8 @@ pub enum FaultKind {
     Malformed,
     /// The connection could not be made.
     Refused,
+    /// TLS did not begin: the reason is in the evidence.
+    Handshake,
     /// The connection was reset, or closed before the answer's head.
     Disconnected,
     /// No complete answer within the time limit.
@@ -35,7 +37,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::WrongByte,
         Self::WrongHead,
         Self::Truncated,
@@ -46,6 +48,7 @@ impl FaultKind {
         Self::WrongStatus,
         Self::Malformed,
         Self::Refused,
+        Self::Handshake,
         Self::Disconnected,
         Self::TimedOut,
     ];
@@ -64,6 +67,7 @@ impl FaultKind {
             Self::WrongStatus => "wrong status",
             Self::Malformed => "malformed answer",
             Self::Refused => "connection refused",
+            Self::Handshake => "TLS handshake failed",
             Self::Disconnected => "disconnected",
             Self::TimedOut => "timed out",
         }

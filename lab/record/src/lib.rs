@@ -6,18 +6,22 @@
 //! folder, the line protocol between agents).
 
 mod bang;
+mod curve;
 mod fault;
 mod histogram;
 mod manifest;
+mod provenance;
 mod run;
 mod tally;
 
 pub use bang::{BangRun, BangSecond};
+pub use curve::CurveStep;
 pub use fault::{Fault, FaultKind, FaultSample};
 pub use histogram::Histogram;
 pub use manifest::{Manifest, ProcessorTimes, Resources};
+pub use provenance::{Build, Machine, Provenance, StoreGround};
 pub use run::{
-    Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample, Summary,
-    TimesSummary, Verdict,
+    Flatness, Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample,
+    Summary, TimesSummary, Verdict,
 };
-pub use tally::{Class, KindTally, OriginTally, Tally};
+pub use tally::{Class, Handshakes, KindTally, OriginTally, Tally};

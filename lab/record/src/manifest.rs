@@ -1,5 +1,6 @@
 //! The machine and software of a run, and the subject's resources.
 
+use crate::Provenance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -8,6 +9,9 @@ use std::collections::BTreeMap;
 pub struct Manifest {
     /// Version of humboldt-lab.
     pub lab_version: String,
+    /// The origin of its figures.
+    #[serde(default)]
+    pub provenance: Provenance,
     /// Kernel, processor, cores, memory, file systems, versions of programs: name → value, in the
     /// order of the page.
     pub facts: Vec<(String, String)>,
@@ -70,6 +74,20 @@ pub struct Resources {
     pub device_read_bytes: u64,
     /// Bytes written to the store's own block devices.
     pub device_write_bytes: u64,
+    /// Bytes in the subject's stores now, if it says so.
+    #[serde(default)]
+    pub stored_bytes: Option<u64>,
+    /// Objects in its stores now, if it says so.
+    #[serde(default)]
+    pub stored_objects: Option<u64>,
+    /// Bytes of all objects that it has stored since its start, if it says so.
+    #[serde(default)]
+    pub taken_bytes: Option<u64>,
+}
+
+/// The sum of what two subjects say; not known if one of them says nothing.
+fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.zip(other).map(|(one, other)| one.saturating_add(other))
 }
 
 impl Resources {
@@ -103,6 +121,9 @@ impl Resources {
             device_writes: self.device_writes.saturating_add(other.device_writes),
             device_read_bytes: self.device_read_bytes.saturating_add(other.device_read_bytes),
             device_write_bytes: self.device_write_bytes.saturating_add(other.device_write_bytes),
+            stored_bytes: both(self.stored_bytes, other.stored_bytes),
+            stored_objects: both(self.stored_objects, other.stored_objects),
+            taken_bytes: both(self.taken_bytes, other.taken_bytes),
         }
     }
 }

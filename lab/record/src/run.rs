@@ -1,6 +1,6 @@
 //! A run: its plan, its samples, its summary.
 
-use crate::{Histogram, Manifest, OriginTally, Resources, Tally};
+use crate::{CurveStep, Histogram, Manifest, OriginTally, Resources, Tally};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format of `summary.json`. A reader refuses newer ones.
@@ -88,6 +88,13 @@ pub struct Sample {
     pub resources: Option<Resources>,
     /// The controller's judgement.
     pub verdict: Verdict,
+    /// The share of the run's processors that the host of a virtual machine took (steal); `None`
+    /// if nobody looked.
+    #[serde(default)]
+    pub steal: Option<f64>,
+    /// The share that other processes took; `None` if nobody looked.
+    #[serde(default)]
+    pub foreign: Option<f64>,
     /// The reason why this sample shows the limits of the laboratory rather than of the subject, if
     /// so.
     pub lab_limited: Option<String>,
@@ -230,6 +237,23 @@ pub struct Summary {
     pub cpu_us_per_answer: Option<f64>,
     /// Largest resident memory of the subject in bytes during the whole run, if it was watched.
     pub resident_bytes_max: Option<u64>,
+    /// How the throughput depends on fill; `None`: not known.
+    #[serde(default)]
+    pub flatness: Option<Flatness>,
+    /// Bytes of the store at the end ÷ cache size, if the subject says it.
+    #[serde(default)]
+    pub stored_ratio: Option<f64>,
+    /// Bytes that the disks wrote in the last quarter ÷ bytes of objects that the subject says it
+    /// stored in that time.
+    #[serde(default)]
+    pub written_per_stored: Option<f64>,
+    /// The same ÷ bytes that could have been stored: fill and refill. `None` without writes.
+    #[serde(default)]
+    pub written_per_offered: Option<f64>,
+    /// Growth of the subject's resident memory ÷ growth of the number of stored objects during the
+    /// run, in bytes. The subject's cache of objects in memory is part of it.
+    #[serde(default)]
+    pub resident_bytes_per_object: Option<f64>,
     /// Share of the samples in which the laboratory was the limit.
     pub lab_limited_share: f64,
     /// The commonest reason for that.
@@ -242,6 +266,19 @@ impl Summary {
     pub fn is_spoiled(&self) -> bool {
         self.lab_limited_share > SPOILED_SHARE_MAX
     }
+}
+
+/// The slope of throughput over fill ratio: how much faster or slower a cache becomes while it gets
+/// full and replaces. All three are parts of the mean throughput, per unit of fill ratio: with −0.1
+/// it answers 10 % of the mean less at fill 2 than at fill 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flatness {
+    /// The slope.
+    pub slope: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
 }
 
 /// A load that was sustained in several samples in a row.
@@ -279,6 +316,10 @@ pub struct Run {
     pub last_quarter: Tally,
     /// The summary so far.
     pub summary: Summary,
+    /// Response times at parts of the sustained load, measured after the run; empty if that was not
+    /// asked for.
+    #[serde(default)]
+    pub curve: Vec<CurveStep>,
     /// Its end.
     pub outcome: Outcome,
 }

@@ -54,6 +54,33 @@ pub struct KindTally {
     pub body_bytes: u64,
 }
 
+/// Handshakes of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handshakes {
+    /// With certificates and signatures.
+    pub full: u64,
+    /// In which the session of an earlier connection went on.
+    pub resumed: u64,
+    /// That failed, as the servers saw it. For users they are faults.
+    pub failed: u64,
+}
+
+impl Handshakes {
+    /// Counts one that is done.
+    pub fn add(&mut self, is_resumed: bool) {
+        self.resumed += u64::from(is_resumed);
+        self.full += u64::from(!is_resumed);
+    }
+
+    /// Adds another period, thread or agent.
+    pub fn merge(&mut self, other: &Self) {
+        self.full += other.full;
+        self.resumed += other.resumed;
+        self.failed += other.failed;
+    }
+}
+
 /// The robots' counts of one period.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
@@ -97,6 +124,9 @@ pub struct Tally {
     pub connections: u64,
     /// Connections made in the period.
     pub connects: u64,
+    /// Handshakes of TLS in the period.
+    #[serde(default)]
+    pub handshakes: Handshakes,
     /// By name of content type.
     pub by_type: BTreeMap<String, KindTally>,
     /// By kind of request: plain, ims_200, ims_304, reload, post, head, range, connect.
@@ -202,6 +232,7 @@ impl Tally {
         }
         other.fault_samples.iter().for_each(|sample| self.keep_fault(sample.clone()));
         self.connects += other.connects;
+        self.handshakes.merge(&other.handshakes);
         merge_kinds(&mut self.by_type, &other.by_type);
         merge_kinds(&mut self.by_kind, &other.by_kind);
         self.lag.merge(&other.lag);
@@ -235,6 +266,9 @@ pub struct OriginTally {
     pub body_bytes: u64,
     /// Connections accepted.
     pub connects: u64,
+    /// Handshakes of TLS in the period.
+    #[serde(default)]
+    pub handshakes: Handshakes,
     /// Connections open at the period's end.
     pub connections: u64,
     /// From the moment an answer was due to be sent (after think time and link) to the moment it
@@ -270,6 +304,7 @@ impl OriginTally {
         self.refused += other.refused;
         self.body_bytes += other.body_bytes;
         self.connects += other.connects;
+        self.handshakes.merge(&other.handshakes);
         self.lag.merge(&other.lag);
         self.cpu_us += other.cpu_us;
     }

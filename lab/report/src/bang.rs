@@ -7,6 +7,7 @@ use crate::document::{Document, Fold, Section, Warning};
 use crate::folder::{prepare, write_whole};
 use crate::format::{bytes, count, counted, date_time, milliseconds, number, plain, rough, share};
 use crate::plot::{Axis, Line, Plot, Size};
+use crate::provenance;
 use crate::run_page::{distribution, fault_tables};
 use crate::table::Table;
 use humboldt_lab_record::{BangRun, BangSecond, TimesSummary};
@@ -15,6 +16,16 @@ use std::path::Path;
 
 /// As many characters of a name or setting are shown.
 const CHARS_MAX: usize = 300;
+
+/// A shorter pass means little, in seconds: its first moments are unlike the rest, and the cache's
+/// resources are read once a second.
+pub const BANG_S_MIN: f64 = 5.0;
+
+/// Whether a pass answered requests, but for less than [`BANG_S_MIN`].
+#[must_use]
+pub fn is_short_bang(bang: &BangRun) -> bool {
+    bang.answers > 0 && (bang.elapsed_us as f64) < BANG_S_MIN * 1e6
+}
 
 /// Writes the report of a bang: report.html, summary.json (the [`BangRun`]), summary.md,
 /// seconds.csv and cdf.csv, each whole or not at all.
@@ -45,7 +56,7 @@ fn seconds(bang: &BangRun) -> String {
     out
 }
 
-fn document(bang: &BangRun) -> Document {
+pub(crate) fn document(bang: &BangRun) -> Document {
     let elapsed_s = bang.elapsed_us as f64 / 1e6;
     let times = TimesSummary::from(&bang.service);
     let lead = format!(
@@ -109,7 +120,7 @@ fn sections(bang: &BangRun, times: &TimesSummary) -> Vec<Section> {
         text: String::new(),
     };
     let environment = Section {
-        tables: vec![settings],
+        tables: vec![provenance::of_one(&bang.manifest), settings],
         folds: vec![published],
         ..Section::new("Settings and environment")
     };
@@ -143,10 +154,21 @@ fn warnings(bang: &BangRun) -> Vec<Warning> {
             ),
         });
     }
+    if is_short_bang(bang) {
+        found.push(Warning {
+            grave: false,
+            heading: "Too short to mean much".to_owned(),
+            text: format!(
+                "The pass lasted {} s. Below {BANG_S_MIN} s its first moments, which are unlike the rest, weigh too much: \
+                 use more URLs.",
+                rough(bang.elapsed_us as f64 / 1e6)
+            ),
+        });
+    }
     let skipped = bang.manifest.skipped.iter().map(|reason| plain(reason, CHARS_MAX));
     found.extend(skipped.map(|text| Warning {
         grave: false,
-        heading: "Not done as asked".to_owned(),
+        heading: "Options that were skipped".to_owned(),
         text,
     }));
     found
@@ -227,9 +249,12 @@ mod tests {
         assert_page(&std::fs::read_to_string(dir.path().join("report.html")).unwrap());
         let json = std::fs::read(dir.path().join("summary.json")).unwrap();
         let again: BangRun = serde_json::from_slice(&json).unwrap();
-        assert_eq!((again.service.count(), again.seconds), (3, bang.seconds));
+        assert_eq!((again.service.count(), &again.seconds), (3, &bang.seconds));
         let markdown = std::fs::read_to_string(dir.path().join("summary.md")).unwrap();
         assert!(markdown.contains("3 answers in 1.50 s: 2.00 per second"), "{markdown}");
+        assert!(markdown.contains("Too short to mean much"), "{markdown}");
+        bang.elapsed_us = 5_000_000;
+        assert!(!document(&bang).markdown().contains("Too short"), "5 s are enough");
     }
 
     #[test]

@@ -1,18 +1,15 @@
 //! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM
 //! comparison.
 
-use crate::ReportError;
-use crate::compare::{Repeats, novm, overlay, write_html, write_markdown};
+use crate::compare::{Repeats, novm, overlay};
 use crate::csv::field;
-use crate::document::{Document, Figure, Section, Warning};
-use crate::folder::write_whole;
+use crate::document::{Document, Figure, INDEX, Made, Section, Warning};
 use crate::format::{NOTHING, bytes, count, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line};
+use crate::provenance;
 use crate::run_page::cumulative;
 use crate::table::Table;
-use humboldt_lab_record::{BangRun, Resources, TimesSummary};
-use std::fs;
-use std::path::Path;
+use humboldt_lab_record::{BangRun, Manifest, Resources, TimesSummary};
 
 /// As many characters of a name are shown.
 const CHARS_MAX: usize = 120;
@@ -76,33 +73,18 @@ fn name(bang: &BangRun) -> String {
     words.iter().filter(|word| !word.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" · ")
 }
 
-/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of
-/// bangs. `folders` are names of folders below `dir`, one for each; without them index.html is left
-/// out, as in [`matrix_page`](crate::matrix_page). Other files in the folder stay.
-///
-/// # Errors
-/// If there are no bangs, or something cannot be written.
-pub fn bang_matrix_page(
-    dir: &Path,
-    title: &str,
-    bangs: &[BangRun],
-    folders: Option<&[String]>,
-) -> Result<(), ReportError> {
-    if bangs.is_empty() {
-        return Err(ReportError::NoRuns);
-    }
-    fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
+/// The page of an experiment of bangs, with links to the report of each pass, and the files that
+/// belong to it.
+pub(crate) fn bang_page(title: &str, bangs: &[BangRun], reports: Section) -> (Document, Vec<Made>) {
     let groups = groups(bangs);
-    let mut document = document(title, bangs.len(), &groups);
-    if let Some(folders) = folders {
-        document.sections.push(Section::of_reports("The report of each pass", folders));
-        write_html(dir, "index", &document)?;
-    }
-    write_whole(&dir.join("index.csv"), csv(&groups).as_bytes())?;
-    write_markdown(dir, "index", &document)
+    let mut document = document(title, bangs, &groups);
+    document.sections.push(reports);
+    let mut made = document.files(INDEX);
+    made.push((format!("{INDEX}.csv"), csv(&groups)));
+    (document, made)
 }
 
-fn document(title: &str, bangs: usize, groups: &[Group<'_>]) -> Document {
+fn document(title: &str, bangs: &[BangRun], groups: &[Group<'_>]) -> Document {
     let result = Section {
         short: true,
         tables: vec![table(groups), novm()],
@@ -111,11 +93,22 @@ fn document(title: &str, bangs: usize, groups: &[Group<'_>]) -> Document {
     let course = Section { figures: figures(groups), ..Section::new("Course") };
     Document {
         title: title.to_owned(),
-        subtitle: format!("{bangs} passes of {} settings", groups.len()),
+        subtitle: format!("{} passes of {} settings", bangs.len(), groups.len()),
         lead: lead(groups),
-        warnings: warnings(groups),
-        sections: vec![result, course],
+        warnings: all_warnings(bangs, groups),
+        sections: vec![result, course, provenance::of_many(manifests(bangs))],
     }
+}
+
+fn manifests(bangs: &[BangRun]) -> impl Iterator<Item = &Manifest> {
+    bangs.iter().map(|bang| &bang.manifest)
+}
+
+fn all_warnings(bangs: &[BangRun], groups: &[Group<'_>]) -> Vec<Warning> {
+    let mut all = provenance::differences(manifests(bangs));
+    all.extend(warnings(groups));
+    all.sort_by_key(|warning| !warning.grave);
+    all
 }
 
 fn lead(groups: &[Group<'_>]) -> String {
@@ -221,7 +214,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "requests",
             "Requests answered against time",
-            "How soon each run was through; the slope is the request rate.",
+            "How soon each run had all answers; the slope is the request rate.",
             time(),
             Axis::linear("answers"),
             &answered,
@@ -229,7 +222,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "service",
             "Service times",
-            "So many per cent of the answers took at most so long, from the moment a connection was begun.",
+            "The share of the answers that took no longer than a time, from the beginning of their connections.",
             Axis::log("time, ms"),
             Axis::linear("% of answers").at_least(0.0, 100.0),
             &|bang| cumulative(&bang.service),
@@ -245,7 +238,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
         draw(
             "memory",
             "Resident memory against time",
-            "Of the cache, once a second. A run with a full cache goes on where that with an empty one ended.",
+            "Of the cache, once a second. A run with a full cache begins where the one with an empty cache ended.",
             time(),
             Axis::linear("MiB"),
             &|bang| over_time(bang, |used| used.resident_bytes as f64 / MIB),
@@ -311,8 +304,11 @@ fn csv(groups: &[Group<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Pairs;
     use crate::testing::{assert_page, hostile};
+    use crate::{Experiment, Kind, ReportError, Results};
     use humboldt_lab_record::BangSecond;
+    use std::fs;
 
     fn bang(setting: &str, cache: &str, elapsed_us: u64) -> BangRun {
         let mut bang = BangRun {
@@ -348,7 +344,13 @@ mod tests {
             bang(&hostile(), "empty", 4_000_000),
             bang("in transit in memory", "empty", 2_500_000),
         ];
-        bang_matrix_page(dir.path(), &hostile(), &bangs, Some(&["a".to_owned()])).unwrap();
+        let experiment = |title: &str| {
+            let mut experiment = Experiment::new(title, Kind::Bang, false, Pairs::default());
+            experiment.folders.push("a".to_owned());
+            experiment
+        };
+        let results = Results::Bangs(bangs.to_vec());
+        experiment(&hostile()).write_page(dir.path(), &results).unwrap();
         assert_page(&fs::read_to_string(dir.path().join("index.html")).unwrap());
         let rows =
             crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
@@ -359,7 +361,10 @@ mod tests {
         let page = fs::read_to_string(dir.path().join("index.md")).unwrap();
         assert_eq!(page.matches("\n![").count(), 4, "{page}");
         assert!(page.contains("22.2 % (!)"), "{page}");
-        assert!(matches!(bang_matrix_page(dir.path(), "", &[], None), Err(ReportError::NoRuns)));
+        assert!(matches!(
+            experiment("").write_page(dir.path(), &Results::Bangs(Vec::new())),
+            Err(ReportError::NoRuns)
+        ));
     }
 
     #[test]

@@ -65,6 +65,9 @@ fn fields(sample: &Sample) -> Fields {
     faults(&mut fields, &sample.tally);
     laboratory(&mut fields, sample);
     resources(&mut fields, sample.resources.as_ref());
+    let share = |share: Option<f64>| share.map(|share| rounded(share, 5)).unwrap_or_default();
+    fields.add("steal", share(sample.steal));
+    fields.add("foreign", share(sample.foreign));
     fields.add("sustained", u8::from(sample.verdict.sustained));
     fields.add("next_load_per_s", exact(sample.verdict.next_load_per_s));
     fields.add("state", &sample.verdict.state);
@@ -183,29 +186,31 @@ pub(crate) fn distributions(classes: &[(&str, &Histogram)]) -> String {
     out
 }
 
+/// Splits lines as a spreadsheet does.
+pub(crate) fn rows(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let mut quoted = false;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' if quoted && rest.peek() == Some(&'"') => cell.extend(rest.next()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut cell)),
+            '\n' if !quoted => {
+                row.push(std::mem::take(&mut cell));
+                rows.push(std::mem::take(&mut row));
+            }
+            c => cell.push(c),
+        }
+    }
+    rows
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// Splits lines as a spreadsheet does.
-    pub(crate) fn parsed(text: &str) -> Vec<Vec<String>> {
-        let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
-        let mut quoted = false;
-        let mut rest = text.chars().peekable();
-        while let Some(c) = rest.next() {
-            match c {
-                '"' if quoted && rest.peek() == Some(&'"') => cell.extend(rest.next()),
-                '"' => quoted = !quoted,
-                ',' if !quoted => row.push(std::mem::take(&mut cell)),
-                '\n' if !quoted => {
-                    row.push(std::mem::take(&mut cell));
-                    rows.push(std::mem::take(&mut row));
-                }
-                c => cell.push(c),
-            }
-        }
-        rows
-    }
+    pub(crate) use super::rows as parsed;
 
     #[test]
     fn every_line_has_the_columns_of_the_header() {

@@ -17,6 +17,12 @@ pub(crate) struct Warning {
     pub text: String,
 }
 
+/// A file that is made of others: its name below a folder, and its text.
+pub(crate) type Made = (String, String);
+
+/// The name of the files of an experiment's page.
+pub(crate) const INDEX: &str = "index";
+
 /// A plot with its caption.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
@@ -64,6 +70,8 @@ pub(crate) struct Section {
     pub title: String,
     /// A word before; empty if none.
     pub text: String,
+    /// The finished share of the run, 0 to 1, drawn as a bar.
+    pub progress: Option<f64>,
     /// Whether its tables belong into the short form.
     pub short: bool,
     /// Tables.
@@ -84,9 +92,9 @@ impl Section {
         Self { title: title.to_owned(), ..Self::default() }
     }
 
-    /// Links to the reports in these folders.
-    pub(crate) fn of_reports(title: &str, folders: &[String]) -> Self {
-        let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+    /// Links to the reports in these folders, which have this name.
+    pub(crate) fn of_reports(title: &str, folders: &[String], report: &str) -> Self {
+        let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/{report}")));
         Self { links: links.collect(), ..Self::new(title) }
     }
 
@@ -161,7 +169,7 @@ impl Document {
 
     /// The drawings as files of their own, beside a page in Markdown, which cannot contain them:
     /// name and contents of each.
-    pub(crate) fn drawings(&self, page: &str) -> Vec<(String, String)> {
+    fn drawings(&self, page: &str) -> Vec<(String, String)> {
         let figures = self.sections.iter().flat_map(|section| &section.figures);
         figures
             .enumerate()
@@ -170,7 +178,7 @@ impl Document {
     }
 
     /// The short form with [`Document::drawings`], which lie beside it.
-    pub(crate) fn illustrated_markdown(&self, page: &str) -> String {
+    fn illustrated_markdown(&self, page: &str) -> String {
         let mut out = self.markdown();
         let figures = self.sections.iter().flat_map(|section| &section.figures);
         for (index, figure) in figures.enumerate() {
@@ -179,6 +187,13 @@ impl Document {
             out.push_str(&format!("\n**{title}**\n\n![{title}]({file})\n\n{caption}\n"));
         }
         out
+    }
+
+    /// The page in Markdown, with its drawings, under this name.
+    pub(crate) fn files(&self, page: &str) -> Vec<Made> {
+        let mut made = self.drawings(page);
+        made.push((format!("{page}.md"), self.illustrated_markdown(page)));
+        made
     }
 
     /// The short form for a pull request or a README.
@@ -201,6 +216,13 @@ impl Document {
         for section in self.sections.iter().filter(|section| section.short) {
             let tables = section.tables.iter().filter(|table| !table.rows.is_empty());
             tables.for_each(|table| out.push_str(&table.markdown()));
+        }
+        for section in self.sections.iter().filter(|section| !section.links.is_empty()) {
+            out.push_str(&format!("**{}**\n\n", markdown_text(&section.title)));
+            for (words, path) in &section.links {
+                out.push_str(&format!("- [{}]({path})\n", markdown_text(words)));
+            }
+            out.push('\n');
         }
         out
     }

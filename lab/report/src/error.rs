@@ -1,5 +1,6 @@
 //! Errors of folders of results and of the page in the browser.
 
+use crate::stored::SUMMARY_JSON;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ pub enum ReportError {
     #[error("{}: holds the result of a run; choose another folder, or remove this one", .0.display())]
     HasRun(PathBuf),
     /// No room on the file system.
-    #[error("{}: the disk is full; make room or choose another folder, what was written before is kept", .0.display())]
+    #[error("{}: the disk is full; make room or choose another folder (earlier files are kept)", .0.display())]
     DiskFull(PathBuf),
     /// A file or folder could not be written.
     #[error("{}: cannot be written: {error}", path.display())]
@@ -33,6 +34,9 @@ pub enum ReportError {
         /// Why.
         error: io::Error,
     },
+    /// The folder has no result.
+    #[error("{}: not a folder of a run: it has no {SUMMARY_JSON}", .0.display())]
+    NoRun(PathBuf),
     /// The file was not written by a run.
     #[error("{}: not the summary.json of a run: {reason}", path.display())]
     NotARun {
@@ -50,6 +54,17 @@ pub enum ReportError {
         found: u32,
         /// The newest that this program knows.
         known: u32,
+    },
+    /// The page has no figures beside it that it could be made of again.
+    #[error("{}: published without samples; its runs must be repeated and published again", .0.display())]
+    WithoutSamples(PathBuf),
+    /// The file does not describe an experiment.
+    #[error("{}: not the experiment.json of an experiment: {reason}", path.display())]
+    NotAnExperiment {
+        /// Which.
+        path: PathBuf,
+        /// The problem.
+        reason: String,
     },
     /// There is nothing to compare.
     #[error("nothing to compare: give the folder of at least one run")]

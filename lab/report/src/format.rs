@@ -107,6 +107,25 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// Seconds with their units: `45 s`, `2 min 30 s`, `3 h 5 min`.
+pub(crate) fn minutes(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return NOTHING.to_owned();
+    }
+    let total = seconds.round() as u64;
+    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
+    let parts = match (hours, minutes) {
+        (0, 0) => [(seconds, "s"), (0, "")],
+        (0, _) => [(minutes, "min"), (seconds, "s")],
+        _ => [(hours, "h"), (minutes, "min")],
+    };
+    let first = format!("{} {}", count(parts[0].0), parts[0].1);
+    match parts[1] {
+        (0, _) => first,
+        (second, unit) => format!("{first} {second} {unit}"),
+    }
+}
+
 /// Unix seconds as `2026-01-31 23:59 UTC`.
 pub(crate) fn date_time(unix_s: u64) -> String {
     let time = i64::try_from(unix_s).ok().and_then(|unix_s| Timestamp::from_second(unix_s).ok());
@@ -162,6 +181,8 @@ mod tests {
         assert_eq!([counted(1, "answer"), counted(2000, "answer")], ["1 answer", "2,000 answers"]);
         assert_eq!([bytes(12.0), bytes(1536.0), bytes(3e9)], ["12 B", "1.50 KiB", "2.79 GiB"]);
         assert_eq!([milliseconds(0.5), milliseconds(1530.0)], ["0.500 ms", "1.53 s"]);
+        assert_eq!([minutes(45.0), minutes(150.0)], ["45 s", "2 min 30 s"]);
+        assert_eq!([minutes(120.0), minutes(11_100.0)], ["2 min", "3 h 5 min"]);
         assert_eq!([duration(59.6), duration(3725.0)], ["1:00", "1:02:05"]);
     }
 

@@ -10,10 +10,13 @@ mod compare;
 mod csv;
 mod document;
 mod error;
+mod experiment;
 mod folder;
 mod format;
 mod live;
 mod plot;
+mod provenance;
+mod recompute;
 mod run_page;
 mod stored;
 #[cfg(test)]
@@ -24,12 +27,15 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 
-pub use bang::write_bang;
-pub use bangs::bang_matrix_page;
-pub use compare::{Claim, Pairs, Side, Step, compare, matrix_page};
+pub use bang::{BANG_S_MIN, is_short_bang, write_bang};
+pub use compare::{Claim, Pairs, Side, Step, compare};
 pub use error::ReportError;
+pub use experiment::{Experiment, Kind, Results, write_report};
 pub use folder::{RunFolder, write_run};
 pub use live::LivePage;
+pub use recompute::{Difference, Recomputed, recompute};
 pub use run_page::objection;
 pub use stored::{read_bang, read_run};
-pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};
+pub use terminal::{
+    curve_line, live_header, live_line, sparkline, summary_text, time_left_s, wrapped,
+};

@@ -33,6 +33,14 @@ pub(crate) fn json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
     Ok(text)
 }
 
+/// The same, small enough for a repository: the histograms of the whole run are those of a sample.
+/// No figure of a page is made of them; those of the last quarter are complete.
+pub(crate) fn published_json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
+    let whole = Sample { tally: run.total.clone(), ..Sample::default() };
+    let total = Tally { fault_samples: run.total.fault_samples.clone(), ..kept(&whole).tally };
+    json(&Run { total, samples: run.samples.clone(), ..without_samples(run) })
+}
+
 /// Everything but the samples.
 fn without_samples(run: &Run) -> Run {
     Run {
@@ -45,6 +53,7 @@ fn without_samples(run: &Run) -> Run {
         total: run.total.clone(),
         last_quarter: run.last_quarter.clone(),
         summary: run.summary.clone(),
+        curve: run.curve.clone(),
         outcome: run.outcome.clone(),
     }
 }
@@ -96,6 +105,9 @@ pub fn read_bang(path: &Path) -> Result<BangRun, ReportError> {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReportError> {
     let file = if path.is_dir() { path.join(SUMMARY_JSON) } else { path.to_owned() };
+    if path.is_dir() && !file.exists() {
+        return Err(ReportError::NoRun(path.to_owned()));
+    }
     let mut text = Vec::new();
     let reader = File::open(&file).map_err(|error| ReportError::read(&file, error))?;
     BufReader::new(reader)

@@ -1,6 +1,6 @@
 //! A table, written as HTML, Markdown or CSV.
 
-use crate::format::plain;
+use crate::format::{NOTHING, plain};
 use askama::Template;
 
 /// A column: its label, and whether numbers are in it.
@@ -49,6 +49,22 @@ impl Table {
     /// The same with a note below.
     pub(crate) fn note(mut self, note: &str) -> Self {
         note.clone_into(&mut self.note);
+        self
+    }
+
+    /// The same without the columns in which no row has anything.
+    pub(crate) fn without_empty_columns(mut self) -> Self {
+        let is_empty = |cell: &String| cell.is_empty() || cell == NOTHING;
+        for index in (0..self.columns.len()).rev() {
+            if !self.rows.is_empty()
+                && self.rows.iter().all(|row| row.get(index).is_none_or(is_empty))
+            {
+                self.columns.remove(index);
+                self.rows.iter_mut().filter(|row| index < row.len()).for_each(|row| {
+                    row.remove(index);
+                });
+            }
+        }
         self
     }
 

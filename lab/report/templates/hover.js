@@ -32,7 +32,7 @@
     document.querySelectorAll("svg.plot:has(.cursor)").forEach((other) => other !== svg && hide(other));
     if (!svg) return;
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const found = nearest(svg.querySelectorAll("polyline"), at.x);
+    const found = nearest(svg.querySelectorAll("polyline[data-name]"), at.x);
     hide(svg);
     if (!found.size) return;
     const x = [...found.values()].reduce((a, b) => (a.far <= b.far ? a : b)).x;

@@ -15,11 +15,11 @@
       }
     } catch {
       failures += 1;
-      // The run is over, or the laboratory is gone: what is shown stays, and says so.
+      // The run is over, or the laboratory is gone: the page stays, and says so.
       if (failures === 3) {
         const over = document.createElement("p");
         over.className = "lead";
-        over.textContent = "The laboratory does not answer any more; this is the last that was seen.";
+        over.textContent = "The laboratory has stopped answering; this is its last state.";
         main.prepend(over);
       }
     }

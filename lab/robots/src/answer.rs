@@ -86,6 +86,11 @@ impl AnswerReader {
         matches!(self.state, State::Head) && self.head.is_empty() && self.interim == 0
     }
 
+    /// Whether the answer is one to CONNECT.
+    pub(crate) fn is_for_tunnel(&self) -> bool {
+        matches!(self.asked, Asked::Tunnel { .. })
+    }
+
     /// Whether a user who gives up halfway would do so now.
     pub(crate) fn is_past_half(&self) -> bool {
         match &self.state {

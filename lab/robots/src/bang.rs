@@ -8,8 +8,8 @@
 mod run;
 mod target;
 
-use crate::plan::{RobotsError, Route};
-use humboldt_lab_record::{Fault, FaultKind, FaultSample, Histogram};
+use crate::plan::{RobotsError, Route, UserTls, check_tls};
+use humboldt_lab_record::{Fault, FaultKind, FaultSample, Handshakes, Histogram};
 use humboldt_lab_workload::{Ask, Workload};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,8 +33,8 @@ const TICK_US: u64 = 100_000;
 /// The next target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BangTarget {
-    /// An `http://` URL. If it names an object of the plan's workload, its answer is verified;
-    /// otherwise only counted.
+    /// An `http://` URL, or `https://` with TLS. If it names an object of the plan's workload, its
+    /// answer is verified; otherwise only counted.
     Url(String),
     /// A request of the plan's workload; its moment is ignored.
     Ask(Ask),
@@ -81,6 +81,8 @@ pub struct Bang {
     pub keep_alive: bool,
     /// The laboratory's own world, if there is one.
     pub world: Option<BangWorld>,
+    /// TLS; `None`: plain HTTP. Each connection remembers its sessions, as a user's browser does.
+    pub tls: Option<UserTls>,
 }
 
 impl Bang {
@@ -95,6 +97,7 @@ impl Bang {
             timeout_s: 60.0,
             keep_alive: false,
             world: None,
+            tls: None,
         }
     }
 
@@ -138,6 +141,7 @@ impl Bang {
     }
 
     fn check(&self) -> Result<(), RobotsError> {
+        check_tls(&self.route, self.tls.as_ref())?;
         let refuse = |why: String| Err(RobotsError::Plan(why));
         if self.connections_max == 0 || self.connections_max > CONNECTIONS_MAX {
             return refuse(format!(
@@ -220,6 +224,8 @@ pub struct BangReport {
     pub hits: u64,
     /// Of them, answers that were verified byte by byte.
     pub verified: u64,
+    /// Handshakes of TLS.
+    pub handshakes: Handshakes,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Service times of all answers.
@@ -230,8 +236,8 @@ pub struct BangReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// The first of them, with evidence.
     pub fault_samples: Vec<FaultSample>,
-    /// Targets that cannot be asked for (no `http://` URL, a name that does not resolve), and were
-    /// passed over.
+    /// Targets that cannot be asked for (no URL of this scheme, a name that does not resolve), and
+    /// were passed over.
     pub unusable: u64,
     /// The first of them.
     pub first_unusable: Option<String>,

@@ -2,15 +2,16 @@
 
 use crate::answer::AnswerReader;
 use crate::chain::NONE;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use humboldt_lab_tls::{Channel, ChannelError, Got, Handshake, TlsError, Users};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
 
 /// A connection of one user.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    channel: Channel,
     pub(crate) robot: u32,
     /// Index of the address that it goes to.
     pub(crate) target: usize,
@@ -26,14 +27,6 @@ pub(crate) struct Connection {
     /// Bytes for which the kernel had no room yet.
     unsent: Vec<u8>,
     pub(crate) reader: AnswerReader,
-}
-
-/// The result of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
-    Bytes(usize),
-    NothingYet,
-    End,
 }
 
 impl Connection {
@@ -57,7 +50,7 @@ impl Connection {
         let reader = AnswerReader::default();
         let (ask, answers, unsent) = (NONE, 0, Vec::new());
         Ok(Self {
-            socket,
+            channel: Channel::plain(socket),
             robot,
             target,
             ask,
@@ -72,13 +65,32 @@ impl Connection {
 
     /// After the first event of a connection under way: how it ended.
     pub(crate) fn finish_connecting(&mut self) -> Result<(), Errno> {
-        sockopt::socket_error(&self.socket)??;
+        sockopt::socket_error(&self.channel)??;
         self.connecting = false;
         Ok(())
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Errno> {
-        let sent = send_some(&self.socket, bytes)?;
+    /// From here on it speaks TLS, with the server that `authority` names.
+    pub(crate) fn begin_tls(
+        &mut self,
+        users: &mut Users,
+        user: u32,
+        authority: &str,
+    ) -> Result<(), TlsError> {
+        self.channel.begin_client(users, user, authority)
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.channel.is_tls()
+    }
+
+    /// The kind of its handshake, once, when it is done.
+    pub(crate) fn take_handshake(&mut self) -> Option<Handshake> {
+        self.channel.take_handshake()
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+        let sent = self.channel.send(bytes)?;
         if sent < bytes.len() {
             self.unsent.extend_from_slice(&bytes[sent..]);
         }
@@ -86,9 +98,10 @@ impl Connection {
     }
 
     /// Goes on with bytes for which the kernel had no room.
-    pub(crate) fn send_rest(&mut self) -> Result<(), Errno> {
+    pub(crate) fn send_rest(&mut self) -> Result<(), ChannelError> {
+        self.channel.flush()?;
         while !self.unsent.is_empty() {
-            let sent = send_some(&self.socket, &self.unsent)?;
+            let sent = self.channel.send(&self.unsent)?;
             if sent == 0 {
                 break;
             }
@@ -98,34 +111,27 @@ impl Connection {
     }
 
     pub(crate) fn has_sent_all(&self) -> bool {
-        self.unsent.is_empty()
+        self.unsent.is_empty() && self.channel.is_flushed()
     }
 
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Got, Errno> {
-        loop {
-            return match net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                Ok((0, _)) => Ok(Got::End),
-                Ok((count, _)) => Ok(Got::Bytes(count)),
-                Err(Errno::WOULDBLOCK) => Ok(Got::NothingYet),
-                Err(Errno::INTR) => continue,
-                Err(error) => Err(error),
-            };
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Got, ChannelError> {
+        let got = self.channel.receive(buffer)?;
+        // A request that is longer than the room before the handshake goes on after it, and no
+        // event tells of that.
+        if self.channel.is_tls() && !self.unsent.is_empty() {
+            self.send_rest()?;
         }
+        Ok(got)
+    }
+
+    /// Whether the next bytes will come with an event of their own.
+    pub(crate) fn has_drained(&self, got: usize, asked: usize) -> bool {
+        self.channel.has_drained(got, asked)
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-fn send_some(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
-    loop {
-        match net::send(socket, bytes, SendFlags::NOSIGNAL) {
-            Err(Errno::WOULDBLOCK) => return Ok(0),
-            Err(Errno::INTR) => {}
-            outcome => return outcome,
-        }
+        self.channel.as_fd()
     }
 }

@@ -3,13 +3,16 @@
 use crate::answer::{Answer, Step};
 use crate::asks::Pending;
 use crate::chain::NONE;
-use crate::connection::{Connection, Got};
+use crate::connection::Connection;
 use crate::counts::Took;
 use crate::expected::{Asked, AskedObject};
+use crate::plan::{TlsWay, scheme};
 use crate::request::{Manner, write_connect, write_request, write_url};
+use crate::secure;
 use crate::world::World;
 use humboldt_lab_record::{Fault, FaultKind, FaultSample};
-use humboldt_lab_wire::{Poller, Ready};
+use humboldt_lab_tls::{ChannelError, Got, Handshake};
+use humboldt_lab_wire::Ready;
 use humboldt_lab_workload::{Ask, AskKind, Facts};
 use rustix::io::Errno;
 
@@ -25,9 +28,9 @@ impl World {
     pub(crate) fn serve(&mut self, robot: u32) {
         while let Some(slot) = self.crowd.first_waiting(robot) {
             let Some(pending) = self.asks.get(slot) else { return };
-            let target = self.target_of(&pending.ask);
+            let target = self.shared.target_of(&pending.ask);
             // A request that was lost on a connection that was being closed goes on a new one.
-            let may_reuse = !pending.retried;
+            let may_reuse = !pending.retried && !self.shared.needs_new_connection(&pending.ask);
             let on_target = |c: &u32| self.connections.get(*c).is_some_and(|c| c.target == target);
             let idle = self.crowd.idle(robot).find(on_target).filter(|_| may_reuse);
             if let Some(connection) = idle {
@@ -117,8 +120,11 @@ impl World {
         }
     }
 
-    /// Sends the request that a connection has.
+    /// Sends the request that a connection has, or what must come before it.
     fn send(&mut self, connection: u32) {
+        if let Err(error) = self.secure(connection) {
+            return self.fail(connection, secure::fault(error.to_string()));
+        }
         let sent_unix_us = self.clock.unix_us();
         let Some(state) = self.connections.get_mut(connection) else { return };
         let Some(pending) = self.asks.get(state.ask) else { return };
@@ -126,8 +132,8 @@ impl World {
         let plan = &shared.plan;
         let origin = &shared.origin_names[ask.name.origin_index(shared.origin_names.len())];
         self.out.clear();
-        match ask.kind {
-            AskKind::Connect { allowed } if !state.tunnelled => {
+        match shared.tunnel_for(ask) {
+            Some(allowed) if !state.tunnelled => {
                 write_connect(allowed, origin, &mut self.out);
                 state.reader.begin(Asked::Tunnel { allowed });
             }
@@ -138,13 +144,15 @@ impl World {
                 state.reader.begin(Asked::Object(AskedObject {
                     ask: *ask,
                     facts,
-                    tunnelled: state.tunnelled,
+                    tunnelled: state.tunnelled && shared.way() != Some(TlsWay::Intercept),
                     sent_unix_us,
                     excuse_reload_hits: plan.excuse_reload_hits,
                 }));
             }
         }
-        state.uses_left = state.uses_left.saturating_sub(1);
+        // A tunnel that carries requests is none itself.
+        let is_request = state.tunnelled || !shared.has_tunnels();
+        state.uses_left = state.uses_left.saturating_sub(u32::from(is_request));
         let sent = state.send(&self.out);
         self.counts.tally.sent += u64::from(self.asks.note_sent(state.ask));
         if let Err(error) = sent {
@@ -180,12 +188,17 @@ impl World {
     fn receive(&mut self, connection: u32, closed: bool) {
         loop {
             let Some(state) = self.connections.get_mut(connection) else { return };
-            let count = match state.receive(&mut self.buffer) {
+            let received = state.receive(&mut self.buffer);
+            if let Some(handshake) = state.take_handshake() {
+                self.counts.tally.handshakes.add(handshake == Handshake::Resumed);
+            }
+            let count = match received {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => return,
                 Ok(Got::End) => return self.lost(connection, None),
                 Err(error) => return self.lost(connection, Some(error)),
             };
+            let drained = state.has_drained(count, self.buffer.len());
             let bytes = &self.buffer[..count];
             if state.ask == NONE {
                 let fault = state.reader.surplus(bytes);
@@ -198,7 +211,7 @@ impl World {
                 Ok(Step::More) if self.wants_to_abort(connection) => return self.abort(connection),
                 Ok(Step::More) => {}
             }
-            if Poller::drained(count, self.buffer.len()) && !closed {
+            if drained && !closed {
                 return;
             }
         }
@@ -221,10 +234,11 @@ impl World {
         let Some(state) = self.connections.get_mut(connection) else { return };
         let Some(pending) = self.asks.get(state.ask) else { return };
         let is_tunnel = matches!(pending.ask.kind, AskKind::Connect { .. });
-        if pending.ask.abort {
+        if pending.ask.abort && (state.tunnelled || !self.shared.has_tunnels()) {
             return self.abort(connection);
         }
-        if is_tunnel && !state.tunnelled && (200..300).contains(&answer.status) {
+        let wants_tunnel = self.shared.tunnel_for(&pending.ask).is_some();
+        if wants_tunnel && !state.tunnelled && (200..300).contains(&answer.status) {
             state.tunnelled = true;
             return self.send(connection);
         }
@@ -243,13 +257,14 @@ impl World {
 
     /// The connection is gone. The consequence depends on the progress of the answer. `None`: the
     /// peer closed it in order.
-    fn lost(&mut self, connection: u32, error: Option<Errno>) {
+    fn lost(&mut self, connection: u32, error: Option<ChannelError>) {
         let Some(state) = self.connections.get_mut(connection) else { return };
         if state.ask == NONE {
             return self.close_idle(connection);
         }
         let (slot, robot) = (state.ask, state.robot);
-        let race = state.answers > 0 && !state.tunnelled && state.reader.is_untouched();
+        let is_used_again = state.answers > 0 && (!state.tunnelled || state.is_tls());
+        let race = is_used_again && state.reader.is_untouched();
         if let Some(pending) = self.asks.get_mut(slot).filter(|pending| race && !pending.retried) {
             // RFC 9112, 9.3.1: the server closed an idle connection while the request was on its
             // way.
@@ -260,6 +275,7 @@ impl World {
         }
         let outcome = match error {
             None => state.reader.end(),
+            Some(ChannelError::Handshake(why)) => Err(secure::fault(why)),
             Some(error) => Err(Fault {
                 kind: FaultKind::Disconnected,
                 offset: None,
@@ -339,10 +355,6 @@ impl World {
         self.close_idle(connection);
     }
 
-    fn target_of(&self, ask: &Ask) -> usize {
-        ask.name.origin_index(self.shared.targets.len())
-    }
-
     fn target_name(&self, connection: u32) -> String {
         let target = self
             .connections
@@ -355,7 +367,8 @@ impl World {
         let origin =
             &self.shared.origin_names[ask.name.origin_index(self.shared.origin_names.len())];
         let mut url = Vec::new();
-        write_url(&self.shared.plan.workload, origin, ask, &mut url);
+        let plan = &self.shared.plan;
+        write_url(&plan.workload, scheme(plan.tls.as_ref()), origin, ask, &mut url);
         let url = String::from_utf8_lossy(&url).into_owned();
         self.counts.tally.add_fault(FaultSample { at_us: self.clock.unix_us(), url, fault });
     }

@@ -23,12 +23,15 @@ mod expected;
 mod plan;
 mod request;
 mod robots;
+mod secure;
 mod slab;
+mod tunnels;
 mod world;
 
 pub use bang::{
     BANG_CONNECTIONS, Bang, BangEvent, BangOrder, BangRecord, BangReport, BangTarget, BangWorld,
     SHUFFLED_MAX,
 };
-pub use plan::{BACKLOG_MAX, BUNDLE_US, RobotsError, RobotsPlan, Route};
+pub use plan::{BACKLOG_MAX, BUNDLE_US, RobotsError, RobotsPlan, Route, TlsWay, UserTls};
 pub use robots::Robots;
+pub use tunnels::{FarEnd, TUNNELS_MAX, TunnelReport, TunnelTick, Tunnels};

@@ -1,5 +1,6 @@
 //! The plan of robots, checked before anything is started.
 
+use humboldt_lab_tls::Trust;
 use humboldt_lab_workload::Workload;
 use std::io;
 use std::net::SocketAddr;
@@ -38,6 +39,53 @@ pub enum Route {
     /// To the origins, without a cache: the laboratory's own rate. Tunnels become plain requests,
     /// because there is no proxy to allow or deny them.
     Direct,
+}
+
+/// The end of TLS on the way from users to origins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsWay {
+    /// The server that users connect to: an accelerator, or an origin.
+    Hop,
+    /// The origin, inside a tunnel (CONNECT) through the proxy.
+    Tunnel,
+    /// The proxy, inside what it calls a tunnel: it reads and may store what it passes on.
+    Intercept,
+}
+
+impl TlsWay {
+    /// Whether users ask for tunnels.
+    #[must_use]
+    pub fn has_tunnels(self) -> bool {
+        self != Self::Hop
+    }
+}
+
+/// TLS as users speak it.
+#[derive(Clone, Debug)]
+pub struct UserTls {
+    /// With whom.
+    pub way: TlsWay,
+    /// The authorities that must have signed the other end's certificate.
+    pub trust: Trust,
+}
+
+/// The scheme of the users' URLs.
+pub(crate) fn scheme(tls: Option<&UserTls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
+/// Whether TLS can be spoken on this route.
+pub(crate) fn check_tls(route: &Route, tls: Option<&UserTls>) -> Result<(), RobotsError> {
+    let is_forward = matches!(route, Route::Forward { .. });
+    match tls {
+        Some(tls) if tls.way.has_tunnels() && !is_forward => Err(RobotsError::Plan(
+            "only a forward proxy makes tunnels; choose TLS to the accelerator".into(),
+        )),
+        Some(tls) if !tls.way.has_tunnels() && is_forward => Err(RobotsError::Plan(
+            "TLS ends at an accelerator, but this is a forward proxy; choose a tunnel".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Everything that simulated users need to know.
@@ -85,6 +133,8 @@ pub struct RobotsPlan {
     pub backlog_max: usize,
     /// Correction of this host's time of day to that of all agents, in µs.
     pub clock_offset_us: i64,
+    /// TLS; `None`: plain HTTP.
+    pub tls: Option<UserTls>,
 }
 
 impl RobotsPlan {
@@ -110,11 +160,13 @@ impl RobotsPlan {
             bundle_us: BUNDLE_US,
             backlog_max: BACKLOG_MAX,
             clock_offset_us: 0,
+            tls: None,
         }
     }
 
     /// Whether the plan can be carried out at all.
     pub(crate) fn check(&self) -> Result<(), RobotsError> {
+        check_tls(&self.route, self.tls.as_ref())?;
         let refuse = |why: String| Err(RobotsError::Plan(why));
         if self.origins.is_empty() {
             return refuse("there is no origin to ask; give at least one address".into());

@@ -18,12 +18,19 @@ pub(crate) struct Manner<'r> {
 }
 
 /// Appends the URL of an object.
-pub(crate) fn write_url(workload: &Workload, origin: &[u8], ask: &Ask, out: &mut Vec<u8>) {
+pub(crate) fn write_url(
+    workload: &Workload,
+    scheme: &str,
+    origin: &[u8],
+    ask: &Ask,
+    out: &mut Vec<u8>,
+) {
     if ask.kind == (AskKind::Connect { allowed: false }) {
         out.extend_from_slice(DENIED_TARGET.as_bytes());
         return;
     }
-    out.extend_from_slice(b"http://");
+    out.extend_from_slice(scheme.as_bytes());
+    out.extend_from_slice(b"://");
     out.extend_from_slice(origin);
     ask.name.write_path(workload, out);
 }

@@ -11,8 +11,10 @@ use crate::connection::Connection;
 use crate::counts::Counts;
 use crate::crowd::Crowd;
 use crate::plan::{RobotsPlan, Route};
+use crate::secure;
 use crate::slab::Slab;
 use humboldt_lab_record::{Fault, FaultKind};
+use humboldt_lab_tls::Users;
 use humboldt_lab_wire::{Clock, Poller, Timers, thread_cpu_us};
 use humboldt_lab_workload::{Ask, AskKind, Stream};
 use rustix::thread::set_current_timer_slack;
@@ -53,6 +55,7 @@ impl Shared {
             }
             Route::Direct => plan.origins.clone(),
         };
+        let targets = secure::targets(&plan, targets);
         let origin_names =
             plan.origins.iter().map(|origin| origin.to_string().into_bytes()).collect();
         let connections_max = plan.connections_max / plan.threads;
@@ -98,6 +101,8 @@ pub(crate) struct World {
     pub(crate) crowd: Crowd,
     pub(crate) connections: Slab<Connection>,
     pub(crate) connections_made: u64,
+    /// The users' memories of TLS.
+    pub(crate) users: Option<Users>,
     pub(crate) counts: Counts,
     /// Bytes received.
     pub(crate) buffer: Vec<u8>,
@@ -142,6 +147,7 @@ impl World {
             crowd: Crowd::default(),
             connections: Slab::default(),
             connections_made: 0,
+            users: plan.tls.as_ref().map(|tls| tls.trust.users()),
             counts: Counts::new(workload.types().len(), clock.now_us(), thread_cpu_us()),
             buffer: vec![0; READ_BYTES],
             out: Vec::new(),
@@ -300,7 +306,7 @@ impl World {
         self.counts.tally.due += 1;
         if self.asks.len() >= self.shared.backlog_max {
             let expected = format!("at most {} requests unanswered", self.shared.backlog_max);
-            let got = "never sent: so many are waiting".into();
+            let got = "never sent: too many are waiting".into();
             self.record_fault(
                 &ask,
                 Fault { kind: FaultKind::TimedOut, offset: None, expected, got },

@@ -156,7 +156,7 @@ fn the_backlog_has_an_end_and_what_is_beyond_it_counts() {
     let tally = run_until(&robots, |tally| tally.due > 1_000);
     assert_eq!((tally.backlog, tally.waiting), (100, 90));
     assert_eq!(tally.faults.get(&FaultKind::TimedOut), Some(&(tally.due - 100)));
-    assert_eq!(tally.fault_samples[0].fault.got, "never sent: so many are waiting");
+    assert_eq!(tally.fault_samples[0].fault.got, "never sent: too many are waiting");
     assert_eq!(tally.connections, 10);
 }
 

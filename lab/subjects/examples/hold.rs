@@ -65,6 +65,7 @@ fn hold(subject: &str, origin: &str, file_system: Option<&str>) -> Result<(), Bo
         cores: Vec::new(),
         cpu_quota: None,
         words: BTreeMap::new(),
+        tls: None,
     };
     let running = start(&file, &mut environment, &plan, &keeper)?;
     for (name, value) in

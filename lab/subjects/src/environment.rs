@@ -8,6 +8,7 @@ use crate::keeper::{Keeper, Kept};
 use crate::store::{Store, file_system_of};
 use crate::undo::{OWN_PREFIX, Undo};
 use crate::{Host, Skipped, SubjectError};
+use humboldt_lab_record::StoreGround;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -181,7 +182,7 @@ impl Environment {
         match dirty::limit(&self.host, keeper, bytes) {
             Ok(kept) => self.dirty_limit = Some((bytes, kept)),
             Err(reason) => {
-                self.skip_once(Some(Skipped::new("limit of what is not written back yet", reason)))
+                self.skip_once(Some(Skipped::new("limit of data not yet written back", reason)))
             }
         }
     }
@@ -231,6 +232,17 @@ impl Environment {
             ));
         }
         facts
+    }
+
+    /// The grounds of its stores; equal ones once.
+    pub(crate) fn grounds(&self) -> Vec<StoreGround> {
+        let mut grounds: Vec<StoreGround> = Vec::new();
+        for ground in self.stores.iter().map(|store| store.ground(&self.host)) {
+            if !grounds.contains(&ground) {
+                grounds.push(ground);
+            }
+        }
+        grounds
     }
 
     /// Options that were not obeyed.

@@ -3,6 +3,7 @@
 
 use crate::SubjectError;
 use crate::builtin;
+use crate::stored::StoredPage;
 use crate::template::{self, Words};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ const FILE_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const STORES_MAX: u32 = 64;
 
 /// Words that every template may use without defining them. `start::words` gives them their values.
-pub(crate) const GIVEN_WORDS: [&str; 19] = [
+pub(crate) const GIVEN_WORDS: [&str; 23] = [
     "address",
     "cache_bytes",
     "cache_mb",
@@ -33,6 +34,10 @@ pub(crate) const GIVEN_WORDS: [&str; 19] = [
     "store",
     "store_bytes",
     "store_mb",
+    "tls_authority",
+    "tls_certificate",
+    "tls_intercept",
+    "tls_key",
     "user",
 ];
 /// Besides these, lines of `per_store` and `per_origin` know their number, from 0.
@@ -59,6 +64,15 @@ impl std::fmt::Display for Mode {
     }
 }
 
+/// How a subject ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectTlsWay {
+    /// As the server that its clients ask: with a certificate of its own.
+    Accelerator,
+    /// In the middle of what its clients take for tunnels: with certificates that it signs itself.
+    Intercept,
+}
+
 /// Words that count under a condition, over those of the whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -74,8 +88,21 @@ pub(crate) struct Layer {
 pub(crate) struct When {
     pub(crate) forward: Option<Layer>,
     pub(crate) accelerator: Option<Layer>,
+    /// The accelerator ends TLS.
+    pub(crate) tls: Option<Layer>,
+    /// The proxy ends TLS in what its clients take for tunnels.
+    pub(crate) intercept: Option<Layer>,
     pub(crate) root: Layer,
     pub(crate) not_root: Layer,
+}
+
+impl When {
+    pub(crate) fn tls_layer(&self, way: SubjectTlsWay) -> Option<&Layer> {
+        match way {
+            SubjectTlsWay::Accelerator => self.tls.as_ref(),
+            SubjectTlsWay::Intercept => self.intercept.as_ref(),
+        }
+    }
 }
 
 /// One of several ways to run the same program.
@@ -125,6 +152,8 @@ pub(crate) struct Content {
     pub(crate) prepare: Vec<Vec<String>>,
     pub(crate) start: Vec<String>,
     pub(crate) ready_url: Option<String>,
+    /// What it says about its stores.
+    pub(crate) stored: Option<StoredPage>,
     #[serde(default = "thirty")]
     pub(crate) ready_after_s: u32,
     #[serde(default = "ten")]
@@ -303,6 +332,12 @@ impl SubjectFile {
         layer.is_some() || mode == self.content.mode
     }
 
+    /// Whether its file says how it ends TLS in this way.
+    #[must_use]
+    pub fn has_tls(&self, way: SubjectTlsWay) -> bool {
+        self.content.when.tls_layer(way).is_some()
+    }
+
     /// Whether it answers reloads from its store by habit.
     #[must_use]
     pub fn excuse_reload_hits(&self) -> bool {
@@ -428,6 +463,9 @@ impl Content {
     }
 
     fn check_words(&self) -> Result<(), String> {
+        if let Some(stored) = &self.stored {
+            stored.check().map_err(|what| format!("stored, {what}"))?;
+        }
         let known = self.known_words();
         let check = |place: &str, text: &str| {
             template::check(text, known.iter()).map_err(|what| format!("{place}, {what}"))
@@ -455,7 +493,8 @@ impl Content {
 
     /// Every word of every layer.
     fn all_words(&self) -> impl Iterator<Item = (&String, &String)> {
-        let when = [&self.when.forward, &self.when.accelerator];
+        let when =
+            [&self.when.forward, &self.when.accelerator, &self.when.tls, &self.when.intercept];
         let layers = when.into_iter().flatten().chain([&self.when.root, &self.when.not_root]);
         let tables = layers.flat_map(|layer| [&layer.words, &layer.per_store, &layer.per_origin]);
         let variants = self
@@ -562,7 +601,10 @@ stores_max = 0
                 .contains("there are: a, b")
         );
         assert!(
-            name("squit").expect_err("no family").to_string().contains("squid, humboldt, nginx")
+            name("squit")
+                .expect_err("no family")
+                .to_string()
+                .contains("squid, squid-bump, humboldt, nginx")
         );
         let error = name("/no/such.toml").expect_err("no file").to_string();
         assert!(error.contains("/no/such.toml: No such file"), "{error}");

@@ -1,7 +1,7 @@
 //! The machine of a run, for its manifest.
 
-use crate::{Environment, Host, Running};
-use humboldt_lab_record::Manifest;
+use crate::{Environment, Host, Running, provenance};
+use humboldt_lab_record::{Manifest, Provenance};
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +23,12 @@ pub fn manifest(
         environment.map(Environment::skipped).unwrap_or_default().iter().chain(running.skipped());
     Manifest {
         lab_version: lab_version.to_owned(),
+        provenance: Provenance {
+            subject: running.build().cloned(),
+            machine: provenance::machine(host),
+            stores: environment.map(Environment::grounds).unwrap_or_default(),
+            ..Provenance::default()
+        },
         facts,
         files: running.files().clone(),
         skipped: skipped.map(ToString::to_string).collect(),
@@ -102,19 +108,19 @@ fn quoted(text: &str, name: &str) -> Option<String> {
 }
 
 /// The value of the first `name : value`.
-fn after_colon(text: &str, name: &str) -> Option<String> {
+pub(crate) fn after_colon(text: &str, name: &str) -> Option<String> {
     let values = text.lines().filter_map(|line| line.split_once(':'));
     values.into_iter().find(|(own, _)| own.trim() == name).map(|(_, value)| value.trim().to_owned())
 }
 
-fn count(cpuinfo: &str, name: &str) -> usize {
+pub(crate) fn count(cpuinfo: &str, name: &str) -> usize {
     cpuinfo
         .lines()
         .filter(|line| line.split(':').next().is_some_and(|own| own.trim() == name))
         .count()
 }
 
-fn is_virtual(cpuinfo: &str) -> bool {
+pub(crate) fn is_virtual(cpuinfo: &str) -> bool {
     after_colon(cpuinfo, "flags")
         .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
 }

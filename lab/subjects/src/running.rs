@@ -4,9 +4,10 @@ use crate::control_group::Groups;
 use crate::keeper::Kept;
 use crate::processes::{Stat, Tree};
 use crate::resources::Watch;
+use crate::stored::StoredPage;
 use crate::undo::Undo;
 use crate::{Mode, Skipped, SubjectError};
-use humboldt_lab_record::Resources;
+use humboldt_lab_record::{Build, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
@@ -99,9 +100,12 @@ pub struct Running {
     /// The process that it was attached to, and when that started.
     pub(crate) attached: Option<Attached>,
     pub(crate) watch: Option<Watch>,
+    /// The page on which it tells about its stores.
+    pub(crate) stored: Option<StoredPage>,
     pub(crate) logs: Vec<PathBuf>,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) facts: Vec<(String, String)>,
+    pub(crate) build: Option<Build>,
     pub(crate) skipped: Vec<Skipped>,
 }
 
@@ -133,10 +137,18 @@ impl Running {
         self.started.as_ref().map(|started| started.child.id()).or(attached)
     }
 
-    /// Resources of its processes until now; `None` if it is not watched.
+    /// Resources of its processes until now, and what it says about its stores; `None` if it is
+    /// not watched. Waits half a second at most for its answer.
     #[must_use]
     pub fn resources(&self) -> Option<Resources> {
-        self.watch.as_ref().and_then(|watch| watch.meter().measure())
+        let measured = self.watch.as_ref().and_then(|watch| watch.meter().measure())?;
+        let said = self.stored.as_ref().map(|page| page.ask(self.address)).unwrap_or_default();
+        Some(Resources {
+            stored_bytes: said.bytes,
+            stored_objects: said.objects,
+            taken_bytes: said.taken_bytes,
+            ..measured
+        })
     }
 
     /// Every process that it has had; `None` if it is not watched.
@@ -194,6 +206,12 @@ impl Running {
     #[must_use]
     pub fn facts(&self) -> Vec<(String, String)> {
         self.facts.clone()
+    }
+
+    /// Its program; `None` if that is not known.
+    #[must_use]
+    pub fn build(&self) -> Option<&Build> {
+        self.build.as_ref()
     }
 
     /// Options that were not obeyed.

@@ -10,7 +10,10 @@ use crate::running::{Registered, Running, Started};
 use crate::template::{Words, expand};
 use crate::undo::Undo;
 use crate::words::{given_words, own_words};
-use crate::{Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile};
+use crate::{
+    Environment, Host, Keeper, Mode, Skipped, SubjectError, SubjectFile, SubjectTlsWay, provenance,
+};
+use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -31,6 +34,13 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The file of the subject's own output, in the run folder.
 const OUTPUT: &str = "output.log";
+/// Words for files of TLS, and their names in the run folder.
+const TLS_FILES: [(&str, &str); 4] = [
+    ("tls_authority", "tls/authority.pem"),
+    ("tls_certificate", "tls/certificate.pem"),
+    ("tls_key", "tls/key.pem"),
+    ("tls_intercept", "tls/intercept.pem"),
+];
 /// Length of each log that is searched for refusals, in bytes.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Writes its own number into the groups and becomes the program: so no process of it is ever
@@ -57,6 +67,32 @@ pub struct StartPlan {
     pub cpu_quota: Option<f64>,
     /// Other values for words that its file defines.
     pub words: BTreeMap<String, String>,
+    /// It ends TLS.
+    pub tls: Option<SubjectTls>,
+}
+
+/// The certificates of a subject that ends TLS, all in PEM form. They are files of the run folder,
+/// and `{tls_…}` in the subject's file are their paths.
+#[derive(Clone, Debug)]
+pub struct SubjectTls {
+    /// How.
+    pub way: SubjectTlsWay,
+    /// `{tls_authority}`: the authority of the servers behind it.
+    pub authority_pem: String,
+    /// `{tls_certificate}`: its own certificate as an accelerator.
+    pub certificate_pem: String,
+    /// `{tls_key}`: the key of that certificate.
+    pub key_pem: String,
+    /// `{tls_intercept}`: the authority, with its key, in whose name it signs when it intercepts.
+    pub intercept_pem: String,
+}
+
+impl SubjectTls {
+    fn files(&self) -> [(&'static str, &str); 4] {
+        let texts =
+            [&self.authority_pem, &self.certificate_pem, &self.key_pem, &self.intercept_pem];
+        std::array::from_fn(|index| (TLS_FILES[index].1, texts[index].as_str()))
+    }
 }
 
 impl StartPlan {
@@ -77,6 +113,7 @@ pub fn start(
 ) -> Result<Running, SubjectError> {
     let mut start = Start::new(file, environment, plan)?;
     start.write_files()?;
+    start.write_tls(plan.tls.as_ref())?;
     environment.give_to(&start.user)?;
     let patience = Duration::from_secs(u64::from(file.content.stop_after_s));
     let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -119,6 +156,7 @@ struct Start<'a> {
     logs: Vec<PathBuf>,
     files: BTreeMap<String, String>,
     facts: Vec<(String, String)>,
+    build: Option<Build>,
     skipped: Vec<Skipped>,
     groups: Groups,
 }
@@ -140,6 +178,9 @@ impl<'a> Start<'a> {
         if plan.origins.is_empty() {
             return Err(wrong("there is no server behind it".to_owned()));
         }
+        if let Some(tls) = plan.tls.as_ref().filter(|tls| !file.has_tls(tls.way)) {
+            return Err(wrong(format!("its file has no {} part", when_name(tls.way))));
+        }
         check_cores(&plan.cores).map_err(wrong)?;
         let user = user(file, &environment.host)?;
         let address = free_address(plan.address)?;
@@ -150,6 +191,10 @@ impl<'a> Start<'a> {
         words.insert("instance".to_owned(), mark.clone());
         words.insert("user".to_owned(), user.name.clone());
         words.insert("dir".to_owned(), environment.folder().display().to_string());
+        for (word, name) in TLS_FILES {
+            let path = environment.folder().join(name);
+            words.insert(word.to_owned(), path.display().to_string());
+        }
         own_words(&file.content, mode, environment.host.is_root, &stores, plan, &mut words)
             .map_err(|what| SubjectError::File { file: file.name().to_owned(), what })?;
         let folder = environment.folder().to_path_buf();
@@ -166,6 +211,7 @@ impl<'a> Start<'a> {
             host: environment.host.clone(),
             files: BTreeMap::new(),
             facts: Vec::new(),
+            build: None,
             skipped: Vec::new(),
             groups: Groups::default(),
         };
@@ -174,9 +220,11 @@ impl<'a> Start<'a> {
     }
 
     fn collect_facts(&mut self, plan: &StartPlan, program: &Path) {
+        let version = self.version();
+        self.build = Some(provenance::build_of(program, &version));
         let mut facts = vec![
             ("Subject".to_owned(), format!("{}: {}", self.file.name(), self.file.description())),
-            ("Version".to_owned(), self.version()),
+            ("Version".to_owned(), version.clone()),
             ("Program".to_owned(), program.display().to_string()),
             ("Mode".to_owned(), self.mode.to_string()),
             ("Runs as".to_owned(), self.user.name.clone()),
@@ -251,6 +299,18 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
+    /// Writes certificates and keys. They are not in the report.
+    fn write_tls(&self, tls: Option<&SubjectTls>) -> Result<(), SubjectError> {
+        let Some(tls) = tls else { return Ok(()) };
+        let folder = self.folder.join("tls");
+        fs::create_dir_all(&folder).map_err(io("make the folder", &folder))?;
+        for (name, pem) in tls.files() {
+            let path = self.folder.join(name);
+            fs::write(&path, pem).map_err(io("write", &path))?;
+        }
+        Ok(())
+    }
+
     fn keep_leftovers(&self, keeper: &Keeper) -> Result<Vec<crate::keeper::Kept>, SubjectError> {
         let mut kept = Vec::new();
         for pattern in &self.file.content.leftovers {
@@ -289,7 +349,7 @@ impl<'a> Start<'a> {
             for refusal in &self.file.content.refuse {
                 if let Some(line) = text.lines().find(|line| line.contains(&refusal.log)) {
                     let what =
-                        format!("is not what it was to be: {} ({})", refusal.say, line.trim());
+                        format!("is not the expected program: {} ({})", refusal.say, line.trim());
                     return Err(self.failed(what));
                 }
             }
@@ -332,9 +392,12 @@ impl<'a> Start<'a> {
             started: None,
             attached: None,
             watch: None,
+            // A site has every path for itself: there the question would go to its servers.
+            stored: self.file.content.stored.clone().filter(|_| self.mode == Mode::Forward),
             logs: self.logs.clone(),
             files: std::mem::take(&mut self.files),
             facts: std::mem::take(&mut self.facts),
+            build: self.build.take(),
             skipped: std::mem::take(&mut self.skipped),
         };
         let registered = started.registered.clone();
@@ -374,6 +437,14 @@ impl<'a> Start<'a> {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+}
+
+/// The part of a subject's file that says how it ends TLS.
+fn when_name(way: SubjectTlsWay) -> &'static str {
+    match way {
+        SubjectTlsWay::Accelerator => "[when.tls]",
+        SubjectTlsWay::Intercept => "[when.intercept]",
     }
 }
 

@@ -4,7 +4,8 @@ use crate::environment::{DeviceSize, io, make_folder};
 use crate::host::need_program;
 use crate::keeper::{Keeper, Kept};
 use crate::undo::Undo;
-use crate::{Host, Skipped, SubjectError};
+use crate::{Host, Skipped, SubjectError, provenance};
+use humboldt_lab_record::StoreGround;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -229,6 +230,15 @@ impl Store {
         }
     }
 
+    /// Its ground, for the run's provenance.
+    pub(crate) fn ground(&self, host: &Host) -> StoreGround {
+        let image_folder = self.device.as_ref().and_then(|device| device.mount_point.parent());
+        StoreGround {
+            image: image_folder.map(|folder| Box::new(provenance::ground(host, folder))),
+            ..provenance::ground(host, &self.folder)
+        }
+    }
+
     pub(crate) fn remove(mut self) -> Result<(), SubjectError> {
         let Some(device) = &mut self.device else { return Ok(()) };
         let unmounted = device.mounted.take().map_or(Ok(()), Kept::undo);
@@ -277,21 +287,50 @@ fn attach(keeper: &Keeper, image: &Path) -> Result<(PathBuf, bool), SubjectError
     }
 }
 
-/// Type, options and source of the file system that a folder is on.
-pub(crate) fn file_system_of(host: &Host, folder: &Path) -> String {
+/// A mounted file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Its type.
+    pub(crate) name: String,
+    pub(crate) source: String,
+    /// Options of the mount.
+    pub(crate) options: String,
+    /// Options of the file system.
+    pub(crate) more: String,
+    /// `8:1`.
+    pub(crate) device_number: String,
+}
+
+/// The file system that a folder is on; `None` if the machine does not say.
+pub(crate) fn mount_of(host: &Host, folder: &Path) -> Option<Mount> {
     let mounts = fs::read_to_string(host.proc.join("self/mountinfo")).unwrap_or_default();
     let of_line = |line: &str| {
         let (place, kind) = line.split_once(" - ")?;
         let place: Vec<&str> = place.split(' ').collect();
-        let (point, options) = (place.get(4)?, place.get(5)?);
-        let mut kind = kind.split(' ');
-        let (name, source, more) = (kind.next()?, kind.next()?, kind.next()?);
-        let is_above = folder.starts_with(point);
-        is_above.then(|| (point.len(), format!("{name} on {source} ({options}; {more})")))
+        let (number, point, options) = (place.get(2)?, place.get(4)?, place.get(5)?);
+        let mut kind = kind.split(' ').map(ToOwned::to_owned);
+        let mount = Mount {
+            name: kind.next()?,
+            source: kind.next()?,
+            options: (*options).to_owned(),
+            more: kind.next()?,
+            device_number: (*number).to_owned(),
+        };
+        folder.starts_with(point).then_some((point.len(), mount))
     };
     // Of two mounts at the same place the later one is seen.
     let best = mounts.lines().filter_map(of_line).max_by_key(|(length, _)| *length);
-    best.map_or_else(|| "unknown".to_owned(), |(_, description)| description)
+    best.map(|(_, mount)| mount)
+}
+
+/// Type, options and source of the file system that a folder is on.
+pub(crate) fn file_system_of(host: &Host, folder: &Path) -> String {
+    mount_of(host, folder).map_or_else(
+        || "unknown".to_owned(),
+        |Mount { name, source, options, more, .. }| {
+            format!("{name} on {source} ({options}; {more})")
+        },
+    )
 }
 
 #[cfg(test)]

@@ -79,7 +79,8 @@ pub(crate) fn own_words(
         Mode::Accelerator => content.when.accelerator.as_ref(),
     };
     let by_rights = if is_root { &content.when.root } else { &content.when.not_root };
-    for layer in by_mode.into_iter().chain([by_rights]) {
+    let by_tls = plan.tls.as_ref().and_then(|tls| content.when.tls_layer(tls.way));
+    for layer in by_mode.into_iter().chain(by_tls).chain([by_rights]) {
         plain.extend(layer.words.clone());
         per_store.extend(layer.per_store.clone());
         per_origin.extend(layer.per_origin.clone());
@@ -139,6 +140,7 @@ mod tests {
             cores: vec![1],
             cpu_quota: None,
             words: BTreeMap::new(),
+            tls: None,
         }
     }
 

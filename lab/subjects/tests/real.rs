@@ -123,7 +123,7 @@ fn a_scheme_that_is_missing_is_not_measured_under_its_name() {
     let error =
         start(&file, &mut environment, &start_plan(&origin), &keeper).expect_err("it pretends");
     let message = error.to_string();
-    assert!(message.starts_with("pretender:ring is not what it was to be: "), "{message}");
+    assert!(message.starts_with("pretender:ring is not the expected program: "), "{message}");
     assert!(message.contains("unknown storage scheme 'ring'"), "{message}");
 }
 

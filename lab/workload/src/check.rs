@@ -8,10 +8,10 @@ use crate::ask::POST_BODY_BYTES_MAX;
 use crate::check_types;
 use crate::distribution::{Distribution, Ranks};
 use crate::error::WorkloadError;
-use crate::file::{Client, File, Hot, Popularity, Requests, Source};
+use crate::file::{self, Client, File, Hot, Popularity, Requests, Source};
 use crate::link::Link;
 use crate::mix::Chance;
-use crate::plan::{FIXED_SET_MAX, HotSet, Mix, Names, Order, Party, Pick, Plan};
+use crate::plan::{FIXED_SET_MAX, HotSet, Mix, Names, Order, Party, Pick, Plan, PreferSmall};
 use crate::units::{Amount, Choice, Micros, Share};
 use crate::workload::Workload;
 
@@ -23,6 +23,10 @@ const CONNECTIONS_MAX: u32 = 1_000;
 
 /// Most requests per second of one user.
 const USER_RATE_MAX: f64 = 1_000_000.0;
+
+/// Most neighbours on either side among which a small object is looked for: each costs time in the
+/// middle of a measurement.
+const REACH_MAX: u32 = 16;
 
 /// Shares are added up from decimal fractions: this much is rounding.
 pub(crate) const ROUNDING: f64 = 1e-6;
@@ -198,6 +202,7 @@ fn fixed_names(
     let unused = [
         popularity.working_set.as_ref().map(|value| (value.span(), "working_set")),
         popularity.hot.as_ref().map(|value| (value.span(), "hot")),
+        popularity.prefer_small.as_ref().map(|value| (value.span(), "prefer_small")),
     ];
     if let Some((span, key)) = unused.into_iter().flatten().next() {
         let message = format!("{key}: has no meaning with fixed_set; leave it out");
@@ -227,6 +232,10 @@ fn window_names(source: &Source<'_>, file: &File, recurrence: f64) -> Result<Nam
         return Err(source
             .error_at(hot, "hot: nothing is asked for again with recurrence 0 %; leave it out"));
     }
+    if let Some(small) = popularity.prefer_small.as_ref().filter(|_| recurrence == 0.0) {
+        let message = "prefer_small: nothing is asked for again with recurrence 0 %; leave it out";
+        return Err(source.error_at(small, message));
+    }
     let ranks = match popularity.choice.as_ref() {
         Some(choice) => match choice.as_ref() {
             Choice::Uniform => None,
@@ -238,7 +247,23 @@ fn window_names(source: &Source<'_>, file: &File, recurrence: f64) -> Result<Nam
         None => None,
     };
     let hot = popularity.hot.as_ref().map(|hot| hot_set(source, hot.as_ref())).transpose()?;
-    Ok(Names::Window { recurrence, working_set: *working_set.as_ref(), pick: Pick { ranks, hot } })
+    let small = popularity.prefer_small.as_ref();
+    let small = small.map(|small| prefer_small(source, small.as_ref())).transpose()?;
+    let pick = Pick { ranks, hot, small };
+    Ok(Names::Window { recurrence, working_set: *working_set.as_ref(), pick })
+}
+
+fn prefer_small(
+    source: &Source<'_>,
+    small: &file::PreferSmall,
+) -> Result<PreferSmall, WorkloadError> {
+    let reach = *small.reach.as_ref();
+    if !(1..=REACH_MAX).contains(&reach) {
+        let message = format!("reach: must be between 1 and {REACH_MAX}");
+        return Err(source.error_at(&small.reach, message));
+    }
+    let share = small.repeats.value;
+    Ok(PreferSmall { share, chance: Chance::new(share), reach })
 }
 
 fn hot_set(source: &Source<'_>, hot: &Hot) -> Result<HotSet, WorkloadError> {
@@ -286,7 +311,7 @@ mod tests {
     fn errors_say_where_and_what() {
         assert_eq!(
             message("recurrence = \"68.75 %\"", "recurrence = \"168 %\""),
-            "my.toml:36:14: recurrence: \"168 %\" is too much; it must be between 0 % and 100 %"
+            "my.toml:41:14: recurrence: \"168 %\" is too much; it must be between 0 % and 100 %"
         );
     }
 
@@ -294,7 +319,7 @@ mod tests {
     fn what_is_not_understood_is_an_error() {
         assert_says("connections = 4", "connection = 4", "unknown field `connection`");
         assert_says("connections = 4", "", "missing field `connections`");
-        assert_says("connections = 4", "connections = = 4", "my.toml:15");
+        assert_says("connections = 4", "connections = = 4", "my.toml:20");
         assert_says("idle = \"15 s\"", "idle = 15", "idle: invalid type: integer `15`");
         assert_says(
             "exp(4.5 KB)",
@@ -335,13 +360,14 @@ mod tests {
         assert_says("choice = \"uniform\"", "choice = \"in turn\"", "for fixed_set only");
         assert_says("[popularity]", "[popularity]\nfixed_set = 10", "contradicts fixed_set");
         assert_says("objects = \"1 %\"", "objects = \"0 %\"", "hot set must be");
+        assert_says("reach = 4", "reach = 0", "reach: must be between 1 and 16");
         assert_says("name = \"html\"", "name = \"image\"", "is empty or there twice");
         assert_says("text/html", "text html", "is not like image/gif");
         assert_says("\"html\"\nshare", "\".html\"\nshare", "without a dot");
         assert_says("lognormal(30 d, 7 d)", "constant(1 s)", "between 2 s and 25 y");
         assert_says("delay = \"40 ms\"", "delay = \"2 h\"", "one hour at most");
         assert_says("loss = \"0.05 %\"", "loss = \"60 %\"", "between 0 % and 50 %");
-        assert_says("exp(4 KB)", "constant(65 KB)", "64 KB at most");
+        assert_says("uniform(0 KB, 8 KB)", "constant(65 KB)", "64 KB at most");
         assert_says("name = \"polymix-4\"", "name = \"PolyMix 4\"", "small letters");
     }
 

@@ -6,6 +6,7 @@ use crate::check::{ROUNDING, pause_us};
 use crate::error::WorkloadError;
 use crate::facts::{CYCLE_US_MAX, CYCLE_US_MIN};
 use crate::file::{Asked, Embeds, Source, Type};
+use crate::means::{Size, SizeChoice};
 use crate::mix::Chance;
 use crate::name::{OBJECT_BYTES_MAX, is_extension};
 use crate::plan::{EMBEDDED_MAX, Embedding, Kind, Names};
@@ -54,9 +55,16 @@ pub(crate) fn build(
         file.iter().zip(&kinds).map(of).sum()
     };
     let asks_per_page = 1.0 + per_page(|embedding| embedding.mean_count);
+    let asks_per_new_page = 1.0 + per_page(|embedding| embedding.mean_new_count);
     let names_per_page =
-        1.0 + per_page(|embedding| embedding.mean_count * (1.0 - embedding.shared_share));
-    set_shares(source, file, &mut kinds, direct_share, asks_per_page)?;
+        1.0 + per_page(|embedding| embedding.mean_new_count * (1.0 - embedding.shared_share));
+    for index in 0..kinds.len() {
+        let share = |mean: fn(&Embedding) -> f64| share_of(file, &kinds, index, mean);
+        let (asked, new) = (share(|of| of.mean_count), share(|of| of.mean_new_count));
+        kinds[index].share = asked / direct_share / asks_per_page;
+        kinds[index].new_share = new / direct_share / asks_per_new_page;
+        check_share(source, &file[index], kinds[index].new_share)?;
+    }
     let public = file.iter().map(|kind| public(kind.as_ref())).collect();
     Ok(Types { public, direct: direct(file, direct_share), kinds, asks_per_page, names_per_page })
 }
@@ -141,13 +149,15 @@ fn build_kind(
             "life_cycle: must be between 2 s and 25 y; for what never changes write constant(10 y)";
         return Err(source.error_at(&kind.life_cycle, message));
     }
+    let size = Size { distribution: kind.size.distribution, min: size_min, max: size_max };
     let embeds = kind
         .embeds
         .as_ref()
-        .map(|embeds| embedding(source, kind, embeds, file, names))
+        .map(|embeds| embedding(source, kind, &size, embeds, file, names))
         .transpose()?;
+    let choice = SizeChoice::of(names, kind.cachable.value);
     Ok(Kind {
-        size: kind.size.distribution,
+        size: size.distribution,
         size_min,
         size_max,
         cachable: Chance::new(kind.cachable.value),
@@ -156,7 +166,12 @@ fn build_kind(
         compressible: kind.compressible,
         embeds,
         share: 0.0,
+        new_share: 0.0,
         cachable_share: kind.cachable.value,
+        mean_bytes: match kind.asked {
+            Asked::Directly => size.mean(&choice),
+            Asked::Embedded => size.mean(&SizeChoice::NONE),
+        },
     })
 }
 
@@ -177,6 +192,7 @@ fn size_limit(
 fn embedding(
     source: &Source<'_>,
     kind: &Type,
+    room: &Size,
     embeds: &Spanned<Embeds>,
     file: &File,
     names: &Names,
@@ -203,10 +219,14 @@ fn embedding(
     if let (Some(shared), Names::Fixed { .. }) = (&embeds.shared, names) {
         return Err(source.error_at(shared, "shared: has no meaning with fixed_set; leave it out"));
     }
+    let tag_bytes = embeds.tag.as_ref().map_or(0, |tag| tag.value.round() as u64);
+    let mean_count = |choice: &SizeChoice| room.mean_count(count, tag_bytes, choice);
     Ok(Embedding {
         kind: u8::try_from(index).unwrap_or(u8::MAX),
         count,
-        mean_count: count.whole_mean(0, EMBEDDED_MAX),
+        tag_bytes,
+        mean_count: mean_count(&SizeChoice::of(names, kind.cachable.value)),
+        mean_new_count: mean_count(&SizeChoice::NONE),
         shared_share,
         shared: Chance::new(shared_share),
         first_after_us: pause_us(source, "first_after", &embeds.first_after)?,
@@ -233,38 +253,29 @@ fn check_embedded(source: &Source<'_>, file: &File) -> Result<(), WorkloadError>
     }
 }
 
-/// Sets every type's share of requests as it follows from the pages, and compares it with the
-/// file's.
-fn set_shares(
-    source: &Source<'_>,
-    file: &File,
-    kinds: &mut [Kind],
-    direct_share: f64,
-    asks_per_page: f64,
-) -> Result<(), WorkloadError> {
-    for index in 0..kinds.len() {
-        if is_direct(&file[index]) {
-            kinds[index].share = stated(&file[index]) / direct_share / asks_per_page;
-            continue;
-        }
-        let embedded_by = |(page, kind): (&Spanned<Type>, &Kind)| match &kind.embeds {
-            Some(embedding) if usize::from(embedding.kind) == index => {
-                stated(page) * embedding.mean_count
-            }
-            _ => 0.0,
-        };
-        let share =
-            file.iter().zip(&*kinds).map(embedded_by).sum::<f64>() / direct_share / asks_per_page;
-        if (share - stated(&file[index])).abs() > EMBEDDED_SHARE_TOLERANCE {
-            let message = format!(
-                "share: the pages embed so many of it that its share is {:.1} %; write that, or change `count`",
-                share * 100.0
-            );
-            return Err(source.error_at(&file[index].as_ref().share, message));
-        }
-        kinds[index].share = share;
+/// The part of a type in what pages of all directly requested types bring, as the shares of those
+/// are stated; `mean` is the number of embedded objects.
+fn share_of(file: &File, kinds: &[Kind], index: usize, mean: fn(&Embedding) -> f64) -> f64 {
+    if is_direct(&file[index]) {
+        return stated(&file[index]);
     }
-    Ok(())
+    let embedded_by = |(page, kind): (&Spanned<Type>, &Kind)| match &kind.embeds {
+        Some(embedding) if usize::from(embedding.kind) == index => stated(page) * mean(embedding),
+        _ => 0.0,
+    };
+    file.iter().zip(kinds).map(embedded_by).sum()
+}
+
+/// Compares the share of an embedded type, as it follows from new pages, with the file's.
+fn check_share(source: &Source<'_>, file: &Spanned<Type>, share: f64) -> Result<(), WorkloadError> {
+    if is_direct(file) || (share - stated(file)).abs() <= EMBEDDED_SHARE_TOLERANCE {
+        return Ok(());
+    }
+    let message = format!(
+        "share: the pages embed so many of it that its share is {:.1} %; write that, or change `count`",
+        share * 100.0
+    );
+    Err(source.error_at(&file.as_ref().share, message))
 }
 
 /// Probabilities of the directly requested types, as upper ends.

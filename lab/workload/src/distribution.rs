@@ -5,7 +5,10 @@ use std::f64::consts::LN_2;
 use crate::math::{exp, ln, normal_quantile, pow};
 
 /// Points of a mean that has no closed form.
-const MEAN_POINTS: u32 = 16_384;
+pub(crate) const MEAN_POINTS: u32 = 16_384;
+
+/// Halvings of the interval in which a share is looked for: it is then known to 10⁻¹².
+const SHARE_STEPS: u32 = 40;
 
 /// Largest N of `zipf(N)`.
 pub(crate) const ZIPF_MAX: f64 = 1_000_000.0;
@@ -59,6 +62,20 @@ impl Distribution {
             Self::LogNormal { mu, sigma } => exp(mu + sigma * normal_quantile(share)),
             Self::Zipf { ln_n1, max } => exp(ln_n1 * share).floor().clamp(1.0, max),
         }
+    }
+
+    /// The share of values below this one.
+    pub(crate) fn share_below(&self, value: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..SHARE_STEPS {
+            let middle = (low + high) / 2.0;
+            if self.at(middle) < value {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        (low + high) / 2.0
     }
 
     /// A whole number, rounded, cut to `min` to `max`.

@@ -96,6 +96,8 @@ pub(crate) struct Popularity {
     pub(crate) choice: Option<Spanned<Choice>>,
     #[serde(default)]
     pub(crate) hot: Option<Spanned<Hot>>,
+    #[serde(default)]
+    pub(crate) prefer_small: Option<Spanned<PreferSmall>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,6 +105,13 @@ pub(crate) struct Popularity {
 pub(crate) struct Hot {
     pub(crate) objects: Spanned<Amount<Share>>,
     pub(crate) requests: Amount<Share>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PreferSmall {
+    pub(crate) repeats: Amount<Share>,
+    pub(crate) reach: Spanned<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -143,6 +152,8 @@ pub(crate) struct Embeds {
     pub(crate) count: Spanned<Spread<Count>>,
     #[serde(default)]
     pub(crate) shared: Option<Spanned<Amount<Share>>>,
+    #[serde(default)]
+    pub(crate) tag: Option<Amount<Bytes>>,
     pub(crate) first_after: Spanned<Amount<Micros>>,
     pub(crate) spacing: Spanned<Amount<Micros>>,
 }

@@ -228,10 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn polymix_offers_the_hits_of_the_published_runs() {
+    fn polymix_offers_the_hits_that_polygraph_offers() {
         let ideal = workload("polymix-4").ideal(1, 300_000, 100_000);
         assert_near(ideal.recurrence_times_cachable, 0.55, 0.005);
-        assert_near(ideal.offered_plain, 0.58, 0.01);
+        // Polygraph 4.9 with its own file counted 52.6 % offered, and 39 to 43.5 % of the bytes.
+        assert_near(ideal.offered_plain, 0.526, 0.01);
+        assert_near(ideal.byte_hit_ratio, 0.4125, 0.0225);
         assert!(
             ideal.hit_ratio_plain < ideal.offered_plain && ideal.hit_ratio_plain > 0.5,
             "{ideal:?}"
@@ -240,10 +242,24 @@ mod tests {
     }
 
     #[test]
-    fn without_sharing_only_pages_recur() {
-        let text = Workload::builtin_text("polymix-4").unwrap().replace("shared = \"18 %\"", "");
-        let ideal = Workload::parse(&text, "test").unwrap().ideal(1, 300_000, 100_000);
-        assert_near(ideal.offered_plain, 0.55, 0.01);
+    fn without_a_preference_for_small_pages_there_are_more_hits_in_bytes() {
+        let text = Workload::builtin_text("polymix-4").unwrap();
+        let ideal = |text: &str| Workload::parse(text, "test").unwrap().ideal(1, 300_000, 100_000);
+        let alike = text.replace("prefer_small = { repeats = \"90 %\", reach = 4 }", "");
+        let (ideal, small) = (ideal(&alike), ideal(text));
+        // Polygraph without its bhr_discrimination: 55.8 %.
+        assert_near(ideal.offered_plain, 0.553, 0.01);
+        assert!(ideal.byte_hit_ratio > small.byte_hit_ratio + 0.07, "{ideal:?} {small:?}");
+    }
+
+    #[test]
+    fn images_that_pages_share_are_hits_of_new_pages() {
+        let text = Workload::builtin_text("polymix-4").unwrap();
+        let shared =
+            text.replace("count = \"zipf(13)\"", "shared = \"18 %\"\ncount = \"zipf(13)\"");
+        let ideal = |text: &str| Workload::parse(text, "test").unwrap().ideal(1, 300_000, 100_000);
+        let more = ideal(&shared).offered_plain - ideal(text).offered_plain;
+        assert!((0.015..0.05).contains(&more), "{more}");
     }
 
     #[test]

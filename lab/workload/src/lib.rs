@@ -16,6 +16,7 @@ mod file;
 mod ideal;
 mod link;
 mod math;
+mod means;
 mod mix;
 mod name;
 mod pages;

@@ -3,13 +3,18 @@
 
 use std::sync::Arc;
 
+use crate::facts;
 use crate::mix::{below, luck, mix, unit};
 use crate::name::ObjectName;
-use crate::plan::{EMBEDDED_MAX, Embedding, HotSet, Pick, Plan};
+use crate::plan::{EMBEDDED_MAX, Embedding, HotSet, Pick, Plan, PreferSmall};
 
 /// Pages that are looked at, backwards, for an object to share; then the new page has one of its
 /// own.
 const SHARE_STEPS_MAX: u64 = 64;
+
+/// Pages that are looked at on either side for others of the same type: a rare type has fewer
+/// neighbours than are wanted.
+const NEIGHBOUR_STEPS_MAX: u64 = 512;
 
 const PURPOSE_KIND: u64 = 41;
 const PURPOSE_COUNT: u64 = 42;
@@ -17,11 +22,13 @@ const PURPOSE_SLOT: u64 = 43;
 const PURPOSE_HOT: u64 = 44;
 const PURPOSE_BLOCK: u64 = 45;
 const PURPOSE_PLACE: u64 = 46;
+const PURPOSE_SMALL: u64 = 47;
 
 /// The directly requested objects of one world, numbered as they are first asked for.
 pub(crate) struct Pages {
     plan: Arc<Plan>,
     world: u32,
+    seed: u64,
     root: u64,
     /// Pages that repeats are chosen among.
     window: u64,
@@ -39,7 +46,7 @@ pub(crate) struct Page {
 impl Pages {
     pub(crate) fn new(plan: Arc<Plan>, seed: u64, world: u32, window: u64, pick: Pick) -> Self {
         let root = mix(mix(seed) ^ luck(u64::from(world), PURPOSE_KIND));
-        Self { plan, world, root, window: window.max(1), pick }
+        Self { plan, world, seed, root, window: window.max(1), pick }
     }
 
     #[inline]
@@ -57,7 +64,11 @@ impl Pages {
     pub(crate) fn embedding(&self, page: &Page) -> Option<(Embedding, u64)> {
         let embedding = self.plan.kinds.get(usize::from(page.kind))?.embeds?;
         let count = embedding.count.whole_at(unit(luck(page.luck, PURPOSE_COUNT)), 0, EMBEDDED_MAX);
-        Some((embedding, count))
+        if embedding.tag_bytes == 0 {
+            return Some((embedding, count));
+        }
+        let room = facts::size_of(&self.plan, self.seed, &self.name(page)) / embedding.tag_bytes;
+        Some((embedding, count.min(room)))
     }
 
     /// The embedded object in a slot of a page, and whether an earlier page has it too.
@@ -112,6 +123,26 @@ impl Pages {
             (None, Some(ranks)) => newest - 1 - ranks.rank(span, unit(place_luck)),
             (None, None) => newest - span + below(place_luck, span),
         })
+    }
+
+    /// The page that is asked for again in place of `number`, one of those before `newest`: often a
+    /// smaller one of the same type nearby, as Polygraph does it to have fewer hits in bytes than
+    /// in requests. Only among cachable ones, so that as many repeats are cachable as before.
+    pub(crate) fn prefer_small(&self, number: u64, newest: u64, pick_luck: u64) -> u64 {
+        let wanted = |small: &PreferSmall| small.chance.happens(luck(pick_luck, PURPOSE_SMALL));
+        let Some(small) = self.pick.small.filter(wanted) else { return number };
+        let page = self.page(number);
+        let size = |page: &Page| facts::cachable_size_of(&self.plan, self.seed, &self.name(page));
+        let Some(own_bytes) = size(&page) else { return number };
+        let reach = small.reach as usize;
+        let of_same_kind = |other: &u64| self.page(*other).kind == page.kind;
+        let first =
+            number.saturating_sub(NEIGHBOUR_STEPS_MAX).max(newest - newest.min(self.window));
+        let end = newest.min(number + 1 + NEIGHBOUR_STEPS_MAX);
+        let before = (first..number).rev().filter(of_same_kind).take(reach);
+        let after = (number + 1..end).filter(of_same_kind).take(reach);
+        let sizes = before.chain(after).filter_map(|other| Some((size(&self.page(other))?, other)));
+        sizes.chain([(own_bytes, number)]).min().map_or(number, |(_, smallest)| smallest)
     }
 
     /// A hot page of the window: every block of `stride` pages has one, so nothing has to be

@@ -48,13 +48,11 @@ pub(crate) struct Kind {
     pub(crate) embeds: Option<Embedding>,
     /// Share of requests for pages and their parts.
     pub(crate) share: f64,
+    /// The same among requests for new pages and their parts.
+    pub(crate) new_share: f64,
     pub(crate) cachable_share: f64,
-}
-
-impl Kind {
-    pub(crate) fn mean_bytes(&self) -> f64 {
-        self.size.whole_mean(self.size_min, self.size_max)
-    }
+    /// Mean size of the requested objects, in bytes: repeats may prefer small ones.
+    pub(crate) mean_bytes: f64,
 }
 
 /// The embedded objects of a page.
@@ -62,7 +60,13 @@ impl Kind {
 pub(crate) struct Embedding {
     pub(crate) kind: u8,
     pub(crate) count: Distribution,
+    /// Bytes of a page that the name of one object takes: a small page has room for few. 0: all
+    /// have room.
+    pub(crate) tag_bytes: u64,
+    /// Mean number in a requested page.
     pub(crate) mean_count: f64,
+    /// Mean number in a new page.
+    pub(crate) mean_new_count: f64,
     /// Share of embedded objects that are those of earlier pages.
     pub(crate) shared_share: f64,
     pub(crate) shared: Chance,
@@ -119,6 +123,17 @@ pub(crate) struct Pick {
     /// Newest most popular; otherwise all alike.
     pub(crate) ranks: Option<Ranks>,
     pub(crate) hot: Option<HotSet>,
+    pub(crate) small: Option<PreferSmall>,
+}
+
+/// Repeats that go to the smallest of a few neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PreferSmall {
+    /// Share of the repeats.
+    pub(crate) share: f64,
+    pub(crate) chance: Chance,
+    /// Number of neighbours that are looked at on either side.
+    pub(crate) reach: u32,
 }
 
 /// One of `stride` consecutive names is hot.
@@ -145,15 +160,16 @@ impl Plan {
     }
 
     pub(crate) fn mean_bytes(&self) -> f64 {
-        self.kinds.iter().map(|kind| kind.share * kind.mean_bytes()).sum()
+        self.kinds.iter().map(|kind| kind.share * kind.mean_bytes).sum()
     }
 
     pub(crate) fn cachable_share(&self) -> f64 {
         self.kinds.iter().map(|kind| kind.share * kind.cachable_share).sum()
     }
 
-    /// Mean of the cachable bytes that a request brings.
+    /// Mean of the cachable bytes that a new name brings.
     pub(crate) fn mean_cachable_bytes(&self) -> f64 {
-        self.kinds.iter().map(|kind| kind.share * kind.cachable_share * kind.mean_bytes()).sum()
+        let bytes = |kind: &Kind| kind.size.whole_mean(kind.size_min, kind.size_max);
+        self.kinds.iter().map(|kind| kind.new_share * kind.cachable_share * bytes(kind)).sum()
     }
 }

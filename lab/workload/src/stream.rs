@@ -68,7 +68,7 @@ impl Stream {
             (None, Names::Fixed { objects, order }) => {
                 let rest = u64::from(u64::from(world) < objects % u64::from(worlds));
                 let count = (objects / u64::from(worlds) + rest).max(1);
-                let pick = Pick { ranks: None, hot: None };
+                let pick = Pick { ranks: None, hot: None, small: None };
                 let pages = Pages::new(plan, seed, world, u64::MAX, pick);
                 Source::Fixed(Fixed::new(pages, count, order))
             }
@@ -145,9 +145,12 @@ struct Window {
 impl Window {
     fn next_page(&mut self, luck: &mut Luck) -> (&Pages, u64, bool) {
         let repeats = self.repeats.happens(luck.draw());
-        let picked = self.pages.pick(self.newest, luck.draw()).filter(|_| repeats);
+        let pick_luck = luck.draw();
+        let picked = self.pages.pick(self.newest, pick_luck).filter(|_| repeats);
         match picked {
-            Some(number) => (&self.pages, number, true),
+            Some(number) => {
+                (&self.pages, self.pages.prefer_small(number, self.newest, pick_luck), true)
+            }
             None => {
                 self.newest += 1;
                 (&self.pages, self.newest - 1, false)
@@ -349,6 +352,7 @@ impl Asker {
 mod tests {
     use super::*;
     use crate::distribution::Distribution;
+    use crate::facts::Facts;
     use std::collections::{HashMap, HashSet};
 
     fn workload(name: &str) -> Arc<Workload> {
@@ -438,9 +442,10 @@ mod tests {
         assert_share(&asks, 0.001 * 0.784, |ask| ask.abort);
         let gets: Vec<Ask> =
             asks.into_iter().filter(|ask| ask.name.number < POST_NUMBERS).collect();
-        assert_share(&gets, 0.656, |ask| ask.name.kind == 0);
-        assert_share(&gets, 0.147, |ask| ask.name.kind == 1);
-        assert_share(&gets, 0.0049, |ask| ask.name.kind == 2);
+        // The pages that are asked for again are small, and have fewer images than others.
+        assert_share(&gets, 0.623, |ask| ask.name.kind == 0);
+        assert_share(&gets, 0.1616, |ask| ask.name.kind == 1);
+        assert_share(&gets, 0.0054, |ask| ask.name.kind == 2);
         let pages: Vec<Ask> = gets.into_iter().filter(|ask| ask.name.kind != 0).collect();
         assert_share(&pages, 0.6875, |ask| ask.repeat);
     }
@@ -493,6 +498,32 @@ mod tests {
         assert!(popular[99] > 300 && popular[100] < 100, "{:?}", &popular[95..105]);
         assert_eq!(pages.pick(0, 1), None);
         assert!(pages.pick(1, 1) == Some(0) && pages.pick(7, 1).unwrap() < 7);
+    }
+
+    #[test]
+    fn repeats_are_small_and_as_cachable_as_others() {
+        let workload = workload("polymix-4");
+        let asks = polymix(5, 0, 400_000);
+        let facts = |repeat: bool, kind: u8| {
+            let of = asks.iter().filter(move |ask| ask.repeat == repeat && ask.name.kind == kind);
+            of.filter(|ask| ask.name.number < POST_NUMBERS)
+                .map(|ask| workload.facts(5, &ask.name))
+                .collect::<Vec<_>>()
+        };
+        // Nine of ten are the smallest of nine; images belong to their pages, whatever their size.
+        for (kind, cachable, smaller) in
+            [(1, 0.90, 0.20..0.40), (3, 0.72, 0.6..0.8), (0, 0.8, 0.97..1.03)]
+        {
+            let (new, repeated) = (facts(false, kind), facts(true, kind));
+            let mean = |all: &[Facts]| {
+                all.iter().map(|facts| facts.size_bytes as f64).sum::<f64>() / all.len() as f64
+            };
+            let ratio = mean(&repeated) / mean(&new);
+            assert!(smaller.contains(&ratio), "type {kind}: {ratio}");
+            let share = repeated.iter().filter(|facts| facts.cachable).count() as f64
+                / repeated.len() as f64;
+            assert!((share - cachable).abs() < 0.02, "type {kind}: {share}");
+        }
     }
 
     #[test]

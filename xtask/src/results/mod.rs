@@ -11,6 +11,7 @@ mod figures;
 mod pages;
 mod peaks;
 mod published;
+mod samples;
 mod schemes;
 mod steady;
 #[cfg(test)]
@@ -104,6 +105,12 @@ pub(crate) fn check() -> Outcome<String> {
     }
 }
 
+/// The part of `cargo xtask test` that computes the figures of all folders again. Returns a
+/// summary.
+pub(crate) fn recompute() -> Outcome<String> {
+    samples::recompute(&workspace::root().join(FOLDER))
+}
+
 /// The page with all tables made again, and the name of the first that differs.
 fn renewed(page: &str, inputs: &Inputs) -> Outcome<(String, Option<&'static str>)> {
     let (mut page, mut stale) = (page.to_owned(), None);
@@ -127,10 +134,12 @@ impl Table {
         let has_page = |folder: &&str| inputs.folder.join(folder).join("index.md").exists();
         Ok(match self.folder.filter(has_page) {
             Some(folder) => {
-                format!(
-                    "{}\n\nAll that was measured: [{folder}]({folder}/index.md).",
-                    text.trim_end()
-                )
+                let all = format!("All that was measured: [{folder}]({folder}/index.md).");
+                let text = format!("{}\n\n{all}", text.trim_end());
+                match samples::has_samples(&inputs.folder.join(folder)) {
+                    true => text,
+                    false => format!("{text}\n{}", samples::WITHOUT),
+                }
             }
             None => text,
         })
@@ -197,7 +206,13 @@ mod tests {
         assert!(once.contains(
             "<!-- begin results schemes -->\n\n*not run yet*\n\n<!-- end results schemes -->"
         ));
-        assert!(once.contains("All that was measured: [flatness](flatness/index.md).\n\n<!-- end"));
+        let all = "All that was measured: [flatness](flatness/index.md).\n";
+        assert!(once.contains(&format!("{all}{}\n\n<!-- end", samples::WITHOUT)), "{once}");
+        let json = inputs.folder.join("flatness/experiment.json");
+        fs::write(&json, "{}\n").unwrap();
+        let (with_samples, _) = renewed(&page(), &inputs).unwrap();
+        assert!(with_samples.contains(&format!("{all}\n<!-- end")));
+        fs::remove_file(json).unwrap();
         assert_eq!(once.matches("words\n").count(), TABLES.len());
         assert_eq!(once.matches(NOT_RUN).count(), TABLES.len() - 2);
         assert_eq!(renewed(&once, &inputs).unwrap(), (once.clone(), None));

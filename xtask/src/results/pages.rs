@@ -13,7 +13,7 @@ const STYLE: &str = "body { font: 16px/1.5 system-ui, sans-serif; margin: 1.5rem
 /// returns the number of pages.
 pub(super) fn write(from: &Path, to: &Path) -> Outcome<usize> {
     let mut pages = 0;
-    for file in workspace::files(from, &[".md", ".svg", ".csv"])? {
+    for file in workspace::files(from, &[".md", ".svg", ".csv", ".json"])? {
         let place = to.join(&file.path);
         fs::create_dir_all(place.parent().unwrap_or(to))?;
         if file.path.ends_with(".md") {

@@ -87,7 +87,13 @@ impl Matrix {
         let mut groups: Vec<Group> = Vec::new();
         for row in csv.rows() {
             let outcome = row.text("outcome")?;
-            let Some(rate_per_s) = row.number("throughput_per_s")? else { continue };
+            // The figures of an experiment are compared at the same age, where its laboratory has
+            // computed that.
+            let at_common = |column: &str| row.number(column).ok().flatten();
+            let last_quarter_per_s = row.number("throughput_per_s")?;
+            let Some(rate_per_s) = at_common("common_per_s").or(last_quarter_per_s) else {
+                continue;
+            };
             if outcome != FILLED && outcome != TIME_UP {
                 continue;
             }
@@ -102,7 +108,8 @@ impl Matrix {
             let group = &mut groups[place];
             group.rates_per_s.push(rate_per_s);
             // Not every experiment is about hits.
-            group.hit_ratios.extend(row.number("hit_ratio").ok().flatten());
+            let hit_ratio = at_common("common_hit_ratio").or(at_common("hit_ratio"));
+            group.hit_ratios.extend(hit_ratio);
             group.is_time_up |= outcome == TIME_UP;
             group.is_lab_limited |=
                 row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
@@ -176,6 +183,19 @@ mod tests {
         let null = matrix.without_disk("squid").unwrap();
         assert_eq!((null.runs(), null.spread()), (1, None));
         assert_eq!(matrix.groups().len(), 2);
+    }
+
+    #[test]
+    fn rates_are_those_at_the_same_age_where_they_are_known() {
+        let matrix = matrix(
+            "subject,variant,outcome,throughput_per_s,lab_limited_share,hit_ratio,common_per_s,\
+             common_hit_ratio\n\
+             a,,filled,1000,0,0.5,1500,0.4\n\
+             b,,filled,2000,0,0.5,,\n",
+        );
+        let rates: Vec<_> =
+            matrix.groups().iter().map(|group| (group.mean_per_s(), group.hit_ratio())).collect();
+        assert_eq!(rates, [(1500.0, Some(0.4)), (2000.0, Some(0.5))]);
     }
 
     #[test]

@@ -30,10 +30,11 @@ const ROWS: [&str; 20] = [
 
 /// The laboratory has rows of its own: it shares no code with the program, so that an error of one
 /// cannot cancel out in a measurement by the other.
-const LAB_ROWS: [&str; 9] = [
+const LAB_ROWS: [&str; 10] = [
     "humboldt-lab-record",
     "humboldt-lab-workload",
     "humboldt-lab-wire",
+    "humboldt-lab-tls",
     "humboldt-lab-origin",
     "humboldt-lab-robots",
     "humboldt-lab-peak",

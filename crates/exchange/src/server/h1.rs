@@ -489,3 +489,57 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::WriteZero
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use humboldt_http::{FieldSink, Url};
+
+    use crate::io::ClientSettings;
+
+    use super::*;
+
+    struct Ask(Url);
+
+    impl AskHead for Ask {
+        fn line(&self) -> AskLine<'_> {
+            let (to_proxy, asterisk) = (false, false);
+            AskLine { method: b"POST", url: &self.0, host: b"a.test", to_proxy, asterisk }
+        }
+
+        fn length(&self) -> BodyLength {
+            BodyLength::Known(40)
+        }
+
+        fn write<S: FieldSink>(&self, _: &mut S) {}
+    }
+
+    async fn server(io: &Rc<CoreIo>) -> H1Server {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = listener.local_addr().expect("an address");
+        let stream = tokio::net::TcpStream::connect(peer).await.expect("connected").into();
+        H1Server::new(io, Connected { stream, peer }, false, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_connection_with_half_a_request_is_not_used_again_whoever_has_let_go_of_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+            let io = CoreIo::new(Arc::default(), ClientSettings::default());
+            let mut url = Url::default();
+            url.set_absolute(b"http://a.test/").expect("a URL");
+            let ask = Ask(url);
+            assert!(server(&io).await.into_idle().is_some());
+            let mut half = server(&io).await;
+            drop(half.begin_upload(&ask));
+            assert!(half.into_idle().is_none());
+            let mut whole = server(&io).await;
+            whole.begin_upload(&ask).all_is_sent();
+            assert!(whole.into_idle().is_some());
+            let mut on_its_way = server(&io).await;
+            let _upload = on_its_way.begin_upload(&ask);
+            assert!(on_its_way.into_idle().is_none());
+        });
+    }
+}

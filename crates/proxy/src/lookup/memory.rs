@@ -214,3 +214,18 @@ pub(crate) fn has_own_copy(request: &Request) -> bool {
     let fields = &request.head.fields;
     fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_from_before_a_clock_was_set_back_does_not_count() {
+        let made = 1_000_000;
+        let until = made + HIT_FOR_MISS_S;
+        assert!(is_marked(until, made) && is_marked(until, until - 1));
+        assert!(!is_marked(until, until), "it is over");
+        assert!(!is_marked(until, made - 1), "made while the clock was ahead");
+        assert!(!is_marked(i64::MAX, i64::MIN));
+    }
+}

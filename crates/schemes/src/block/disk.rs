@@ -18,9 +18,7 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::oneshot;
 
-use super::file::{
-    BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture,
-};
+use super::file::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone};
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
 use super::uring;
@@ -176,12 +174,6 @@ impl BlockFile for Disk {
 
     fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone) {
         self.start(offset, Transfer::Append(data, range), Finish::Call(done));
-    }
-
-    fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture {
-        let (reply, end) = oneshot::channel();
-        self.start(offset, Transfer::Write(data), Finish::Write(reply));
-        self.end(end)
     }
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

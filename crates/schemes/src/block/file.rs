@@ -43,9 +43,6 @@ pub(crate) type Ended<R> = Pin<Box<dyn Future<Output = (Buffer, io::Result<R>)>>
 /// The end of a read: how many bytes of the buffer were read.
 pub(crate) type ReadFuture = Ended<usize>;
 
-/// The end of a write.
-pub(crate) type WriteFuture = Ended<()>;
-
 /// Called at the end of [`BlockFile::write`].
 pub(crate) type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
@@ -69,9 +66,6 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Writes the published bytes `range` of `data`: whole, or an error. `done` is called exactly
     /// once, on any thread, perhaps before this returns; it must not block.
     fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone);
-
-    /// Writes all of `data`, or fails.
-    fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture;
 
     /// Reads like [`BlockFile::read`], on this thread.
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;

@@ -12,7 +12,7 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
-use super::file::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone, WriteFuture};
+use super::file::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone};
 use super::ticket::given_up;
 use crate::simulated::{Disk, Target};
 
@@ -127,20 +127,6 @@ impl BlockFile for Simulated {
             under_way.end(outcome);
         };
         self.disk.begin(self.owner, Some(write), Box::new(work));
-    }
-
-    fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture {
-        let (reply, end) = oneshot::channel();
-        let (disk, target) = (Arc::clone(&self.disk), Arc::clone(&self.target));
-        let (aligned, under_way) = (self.check(offset, data.len()), UnderWay::new(self, None));
-        let write = self.target.to_write(offset, &data).ok();
-        let work = move || {
-            let outcome = aligned.and_then(|()| disk.write(&target, offset, &data));
-            let _ = reply.send((data, outcome)); // perhaps nobody is there any more
-            drop(under_way);
-        };
-        self.disk.begin(self.owner, write, Box::new(work));
-        Box::pin(async { end.await.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))) })
     }
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -120,7 +120,6 @@ fn perform(ticket: &Ticket, offset: u64, transfer: &mut Transfer) -> io::Result<
     let file = &ticket.open.file;
     match transfer {
         Transfer::Read(buffer) => read_fully(file, ticket.open.direct, offset, buffer),
-        Transfer::Write(data) => file.write_all_at(data, offset).map(|()| data.len()),
         Transfer::Append(data, range) => {
             let bytes = data.read(range.clone()).ok_or_else(humboldt_sys::uring::unpublished)?;
             file.write_all_at(bytes, offset).map(|()| bytes.len())

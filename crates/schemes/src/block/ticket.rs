@@ -57,8 +57,6 @@ impl OpenFile {
 pub(crate) enum Finish {
     /// A future of `read`.
     Read(oneshot::Sender<(Buffer, io::Result<usize>)>),
-    /// A future of `write_owned`.
-    Write(oneshot::Sender<(Buffer, io::Result<()>)>),
     /// The caller of `write`.
     Call(WriteDone),
 }
@@ -81,9 +79,6 @@ impl Ticket {
             (Some(Finish::Read(reply)), Transfer::Read(buffer)) => {
                 // Nobody there any more: the buffer is dropped.
                 let _ = reply.send((buffer, result));
-            }
-            (Some(Finish::Write(reply)), Transfer::Write(buffer)) => {
-                let _ = reply.send((buffer, result.map(drop)));
             }
             (Some(Finish::Call(done)), transfer) => {
                 drop(transfer);

@@ -33,7 +33,7 @@ use super::recover;
 use super::store::Store;
 use super::writer::{self, RingWriter};
 use crate::battery::{body, key, record};
-use crate::block::{BlockFile, ReadFuture, WriteDone, WriteFuture};
+use crate::block::{BlockFile, ReadFuture, WriteDone};
 use crate::ring::DirOptions;
 
 const SEGMENT_BYTES: u64 = 256 * 1024;
@@ -205,11 +205,6 @@ impl BlockFile for SimFile {
             return done(self.store(offset, bytes));
         }
         self.state.lock().queued.push(Queued { offset, data, range, done });
-    }
-
-    fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture {
-        let outcome = self.store(offset, &data);
-        Box::pin(std::future::ready((data, outcome)))
     }
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {

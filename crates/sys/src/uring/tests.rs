@@ -1,6 +1,7 @@
 //! Rings on their own, without a reactor.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use super::*;
 
@@ -12,6 +13,16 @@ fn filled(len: usize, mark: u8) -> Buffer {
     let mut buffer = Buffer::new(len);
     buffer.fill(mark);
     buffer
+}
+
+/// A write of published bytes.
+fn write(len: usize, mark: u8) -> Transfer {
+    let data = AppendBuffer::new(len);
+    if let Some(mut region) = data.reserve(len) {
+        region.fill(mark);
+        let _ = region.publish();
+    }
+    Transfer::Append(data, 0..len)
 }
 
 /// The next operation that ends.
@@ -31,7 +42,7 @@ fn what_is_written_is_read_again() {
     let file = file();
     let mut ring = Ring::new().expect("a ring");
     for len in [0, 1, 4096, 100_000, 3 << 20] {
-        ring.push(&file, 0, Transfer::Write(filled(len, len as u8 | 1))).expect("room");
+        ring.push(&file, 0, write(len, len as u8 | 1)).expect("room");
         assert_eq!(next(&mut ring).2.expect("written"), len);
         ring.push(&file, 0, Transfer::Read(filled(len, 0))).expect("room");
         let (_, transfer, result) = next(&mut ring);
@@ -47,8 +58,7 @@ fn a_full_ring_gives_back_what_it_cannot_take() {
     let file = file();
     let mut ring = Ring::new().expect("a ring");
     for index in 0..RING_DEPTH {
-        ring.push(&file, index as u64 * 4096, Transfer::Write(filled(4096, index as u8)))
-            .expect("room");
+        ring.push(&file, index as u64 * 4096, write(4096, index as u8)).expect("room");
     }
     let (_, back) = ring.push(&file, 0, Transfer::Read(Buffer::new(77))).expect_err("no room");
     assert!(matches!(back, Transfer::Read(buffer) if buffer.len() == 77));
@@ -79,12 +89,47 @@ fn a_dropped_ring_waits_for_the_kernel() {
     let file = file();
     let mut ring = Ring::new().expect("a ring");
     for index in 0..32 {
-        ring.push(&file, index << 20, Transfer::Write(filled(1 << 20, 5))).expect("room");
+        ring.push(&file, index << 20, write(1 << 20, 5)).expect("room");
+        ring.push(&file, index << 20, Transfer::Read(Buffer::new(1 << 20))).expect("room");
     }
     drop(ring);
     assert_eq!(file.metadata().expect("there").len(), 32 << 20);
     let arena = aligned::home().expect("an arena");
     assert_eq!(Arc::strong_count(&arena), 2, "all buffers are back");
+}
+
+/// Whether a thread of this process sleeps.
+fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
+}
+
+#[test]
+fn a_dropped_ring_sleeps_while_it_waits_though_something_has_ended() {
+    use std::io::Write;
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let (say, told) = std::sync::mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        let mut ring = Ring::new().expect("a ring");
+        let pipe = OwnedFd::from(reader);
+        ring.push(pipe.try_clone().expect("one more"), 0, Transfer::Read(Buffer::new(4096)))
+            .expect("room");
+        ring.submit().expect("submitted");
+        let refused = Err(io::ErrorKind::WouldBlock.into());
+        ring.ready.push_back((pipe, Transfer::Read(Buffer::new(4096)), refused));
+        say.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+        drop(ring);
+    });
+    let thread = told.recv().expect("a thread");
+    let start = Instant::now();
+    let mut has_slept = false;
+    while !has_slept && start.elapsed() < Duration::from_secs(10) {
+        has_slept = sleeps(thread);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    writer.write_all(&[1; 4096]).expect("written");
+    dropping.join().expect("no panic");
+    assert!(has_slept, "it asked again and again");
 }
 
 #[test]
@@ -123,21 +168,17 @@ fn a_transfer_in_pieces_goes_on_where_it_stopped() {
         let mut region = data.reserve(len).expect("room");
         region.copy_from_slice(&expected);
         assert_eq!(region.publish(), crate::append_buffer::Progress::Pending);
-        let mut own = Buffer::new(len);
-        own.copy_from_slice(&expected);
-        for transfer in [Transfer::Write(own), Transfer::Append(data, 0..len)] {
-            let (mut drain, sink) = io::pipe().expect("a pipe");
-            let mut ring = Ring::new().expect("a ring");
-            ring.push(&sink, 0, transfer).expect("room");
-            ring.submit().expect("submitted");
-            let mut seen = vec![0; len];
-            let drained = std::thread::spawn(move || {
-                io::Read::read_exact(&mut drain, &mut seen).expect("drained");
-                seen
-            });
-            assert_eq!(next(&mut ring).2.expect("written"), len);
-            assert!(drained.join().expect("drained") == expected);
-        }
+        let (mut drain, sink) = io::pipe().expect("a pipe");
+        let mut ring = Ring::new().expect("a ring");
+        ring.push(&sink, 0, Transfer::Append(data, 0..len)).expect("room");
+        ring.submit().expect("submitted");
+        let mut seen = vec![0; len];
+        let drained = std::thread::spawn(move || {
+            io::Read::read_exact(&mut drain, &mut seen).expect("drained");
+            seen
+        });
+        assert_eq!(next(&mut ring).2.expect("written"), len);
+        assert!(drained.join().expect("drained") == expected);
     }
 }
 
@@ -156,7 +197,7 @@ fn what_is_left_of_a_short_transfer_is_done() {
     assert!(read.advance(4096).is_none());
     assert!(read.advance(errno(Errno::INTR)).is_none());
     assert_eq!(read.advance(4096).expect("the end").expect("read"), 8192);
-    let mut write = operation(Transfer::Write(Buffer::new(8192)));
+    let mut write = operation(write(8192, 1));
     assert!(write.advance(100).is_none());
     assert_eq!(
         write.advance(0).expect("the end").expect_err("no more room").kind(),

@@ -1,4 +1,4 @@
-//! `humboldt-lab bang`: a list of URLs, asked for as fast as a number of connections allows.
+//! `humboldt-lab bang`: requests a list of URLs as fast as a number of connections allows.
 //!
 //! URLs → origins and subject, if they are wanted → pass after pass → stop and clear away →
 //! results.
@@ -14,6 +14,7 @@ use crate::Failure;
 use crate::cli::{BangArgs, GroundArgs};
 use crate::experiment;
 use crate::interrupt::Interrupt;
+use crate::tls::RunTls;
 use humboldt_lab_record::BangRun;
 use humboldt_lab_report as report;
 use pass::{End, Passes};
@@ -43,7 +44,8 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
 pub(crate) fn check(arguments: &BangArgs) -> Result<(), Failure> {
     Plan::new(arguments)?;
     let file = |name| experiment::subject_file(name, &arguments.ground);
-    arguments.subject.as_deref().map(file).transpose().map(drop)
+    let choice = arguments.subject.as_deref().map(file).transpose()?;
+    RunTls::new(&arguments.tls, stand::place(arguments, choice.as_ref())).map(drop)
 }
 
 /// The folders of the passes below a bang's own.
@@ -54,6 +56,7 @@ pub(crate) fn pass_folders(arguments: &BangArgs, folder: &Path) -> Result<Vec<Pa
 
 /// Carries out a bang; returns the result of each pass.
 pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<BangRun>, Failure> {
+    check(arguments)?;
     let plan = Plan::new(arguments)?;
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
@@ -67,7 +70,7 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
     let mut runs = Vec::new();
     let end = loop {
         let (run, mut end) = passes.next();
-        results::show(&run, &end);
+        results::show(&run, &end, runs.len() + 1, plan.passes);
         if let Some(Err(failure)) = folder.as_ref().map(|folder| folder.write(runs.len(), &run)) {
             end = End::Failed(failure);
         }
@@ -77,6 +80,7 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
         }
     };
     let cleared = stand.clear();
+    results::say_short(&runs);
     results::compare(&mut runs);
     let written = folder.map_or(Ok(()), |folder| folder.finish(&runs));
     outcome(end, &runs).and(cleared).and(written).map(|()| runs)
@@ -91,7 +95,7 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     }
     let requests: u64 = runs.iter().map(|run| run.requests).sum();
     if requests == 0 {
-        return Err(Failure::usage("there is no URL that can be asked for"));
+        return Err(Failure::usage("there is no URL that can be requested"));
     }
     if runs.iter().all(|run| run.answers == 0) {
         let first = runs.iter().find_map(|run| run.fault_samples.first());
@@ -131,7 +135,7 @@ impl Plan {
 }
 
 /// The first option that makes sense only with a subject.
-fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
+pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
     let given = [
         (ground.cache_size.is_some(), "--cache-size"),
         (ground.fs.is_some(), "--fs"),

@@ -17,7 +17,7 @@ pub(crate) fn origin(arguments: &OriginArgs, interrupt: &Interrupt) -> Result<()
     let mut fleet =
         Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
     let addresses = fleet
-        .start_origins(&world, &arguments.listen, !arguments.no_think)
+        .start_origins(&world, &arguments.listen, !arguments.no_think, None)
         .map_err(Failure::usage)?;
     for address in &addresses {
         say!("serving {} on {address}", arguments.workload);
@@ -46,7 +46,7 @@ pub(crate) fn load(arguments: &LoadArgs, interrupt: &Interrupt) -> Result<(), Fa
         Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
     // The crew learns the workload with its origins, so it has some even if others are asked.
     let any = [std::net::SocketAddr::from(([127, 0, 0, 1], 0))];
-    let own = fleet.start_origins(&world, &any, true).map_err(Failure::run)?;
+    let own = fleet.start_origins(&world, &any, true, None).map_err(Failure::run)?;
     let mission = Mission {
         route: arguments
             .proxy
@@ -56,6 +56,7 @@ pub(crate) fn load(arguments: &LoadArgs, interrupt: &Interrupt) -> Result<(), Fa
         first_load_per_s: arguments.per_second,
         timeout_s: 60.0,
         excuse_reload_hits: false,
+        tls: None,
     };
     fleet.start_robots(&mission).map_err(Failure::usage)?;
     interrupt.wait_until(Instant::now() + Duration::from_secs_f64(arguments.warm_up), || false);

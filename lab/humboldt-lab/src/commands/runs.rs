@@ -95,6 +95,7 @@ pub(crate) fn calibrate(arguments: &CalibrateArgs, interrupt: &Interrupt) -> Res
         &mut fleet.map_err(Failure::usage)?,
         &world,
         &arguments.origin,
+        None,
         interrupt,
     )?;
     let ended = found.limit.unwrap_or("nothing stopped it");

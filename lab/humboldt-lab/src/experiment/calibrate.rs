@@ -7,6 +7,7 @@ use crate::Failure;
 use crate::fleet::protocol::{RouteOrder, WorldOrder};
 use crate::fleet::{Fleet, Mission};
 use crate::interrupt::Interrupt;
+use crate::tls::RunTls;
 use humboldt_lab_record::{OriginTally, Tally};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -47,12 +48,14 @@ pub(crate) fn calibrate(
     fleet: &mut Fleet,
     world: &WorldOrder,
     listen: &[SocketAddr],
+    tls: Option<&RunTls>,
     interrupt: &Interrupt,
 ) -> Result<Calibration, Failure> {
     // Latency would only make more connections wait at the same time.
     let near = (Some(0), Some(0.0));
     let world = WorldOrder { server_link: near, client_link: near, ..world.clone() };
-    let origins = fleet.start_origins(&world, listen, false).map_err(Failure::run)?;
+    let authority = tls.map(RunTls::authority);
+    let origins = fleet.start_origins(&world, listen, false, authority).map_err(Failure::run)?;
     let mission = Mission {
         route: RouteOrder::Direct,
         origins,
@@ -60,6 +63,7 @@ pub(crate) fn calibrate(
         first_load_per_s: FIRST_LOAD_PER_S,
         timeout_s: 10.0,
         excuse_reload_hits: false,
+        tls: tls.map(RunTls::direct_users),
     };
     fleet.start_robots(&mission).map_err(Failure::run)?;
     let result = climb(fleet, interrupt);

@@ -1,14 +1,16 @@
 //! The subject and its environment: chosen, prepared, started; stopped and removed.
 
+use super::SITE;
 use crate::Failure;
-use crate::cli::{GroundArgs, PeakArgs};
+use crate::cli::{GroundArgs, PeakArgs, TlsKind};
 use crate::cores::Shares;
 use crate::interrupt::Interrupt;
+use crate::tls::Place;
 use crate::units;
 use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
     Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
-    Throttle, attach, check_file_system, reach, start,
+    SubjectTls, Throttle, attach, check_file_system, reach, start,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,6 +35,7 @@ impl Choice {
     pub(crate) fn new(arguments: &PeakArgs, cache_bytes: u64) -> Result<Self, Failure> {
         if let Some(url) = &arguments.attach {
             let mode = if arguments.accelerator { Mode::Accelerator } else { Mode::Forward };
+            check_scheme(url, mode, arguments.tls.tls)?;
             return Ok(Self::Attached { url: url.clone(), mode, pid: arguments.pid });
         }
         check_stores(&arguments.ground, arguments.instances, cache_bytes)?;
@@ -58,12 +61,53 @@ impl Choice {
         }
     }
 
+    /// The place that users connect to.
+    pub(crate) fn place(&self) -> Place<'_> {
+        match self {
+            Self::Started(file) => Place::Started(file),
+            Self::Attached { mode, .. } => Place::Running(*mode),
+        }
+    }
+
+    /// The host that an accelerator is asked for. One that runs already and has a certificate is
+    /// asked for the host of its URL.
+    pub(crate) fn site(&self) -> &str {
+        let Self::Attached { url, .. } = self else { return SITE };
+        url.strip_prefix("https://").map_or(SITE, |rest| rest.trim_end_matches('/'))
+    }
+
     /// Whether answers to reloads may come from its store.
     pub(crate) fn excuse_reload_hits(&self) -> bool {
         match self {
             Self::Started(file) => file.excuse_reload_hits(),
             Self::Attached { .. } => false,
         }
+    }
+}
+
+/// A proxy that runs already, and accepts connections.
+pub(crate) fn attached_proxy(url: &str, pid: Option<u32>) -> Result<Choice, Failure> {
+    check_scheme(url, Mode::Forward, None)?;
+    reach(url).map_err(Failure::usage)?;
+    Ok(Choice::Attached { url: url.to_owned(), mode: Mode::Forward, pid })
+}
+
+/// An accelerator's URL and `--tls` must say the same.
+fn check_scheme(url: &str, mode: Mode, tls: Option<TlsKind>) -> Result<(), Failure> {
+    let is_https = url.starts_with("https://");
+    if is_https && mode == Mode::Forward {
+        return Err(Failure::usage(format!(
+            "{url}: only an accelerator is reached by https: give --accelerator, or the http:// URL of a proxy"
+        )));
+    }
+    match tls {
+        None if is_https => Err(Failure::usage(format!(
+            "{url}: give --tls accelerator, and its authority with --authority FILE"
+        ))),
+        Some(TlsKind::Accelerator) if !is_https => {
+            Err(Failure::usage(format!("{url}: with --tls accelerator it must be an https:// URL")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -114,6 +158,8 @@ pub(crate) struct Size<'a> {
     pub(crate) cache_bytes: u64,
     pub(crate) instances: u32,
     pub(crate) origins: &'a [SocketAddr],
+    /// TLS that the cache ends.
+    pub(crate) tls: Option<SubjectTls>,
 }
 
 impl Ground {
@@ -210,6 +256,10 @@ impl Ground {
             first.environment.as_ref(),
             &first.running,
         );
+        let origin = found.provenance;
+        manifest.provenance.subject = origin.subject;
+        manifest.provenance.machine = origin.machine;
+        manifest.provenance.stores = origin.stores;
         manifest.facts.extend(found.facts);
         manifest.files.extend(found.files);
         manifest.skipped.extend(found.skipped);
@@ -245,6 +295,7 @@ fn start_plan(
         cores: shares.subject.clone(),
         cpu_quota: arguments.cpu_quota.map(|quota| quota / f64::from(size.instances)),
         words: variables(&arguments.variables)?,
+        tls: size.tls.clone(),
     })
 }
 

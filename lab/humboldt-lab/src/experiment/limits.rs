@@ -71,7 +71,7 @@ impl std::fmt::Display for Limit {
                 write!(f, "{words} ({:.1} ms at the 95th percentile)", *lag_us as f64 / 1e3)
             }
             Self::Capacity(share) => {
-                write!(f, "{words} ({:.0} % of what it does without a cache)", share * 100.0)
+                write!(f, "{words} ({:.0} % of its rate without a cache)", share * 100.0)
             }
         }
     }

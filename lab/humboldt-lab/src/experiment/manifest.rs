@@ -2,7 +2,8 @@
 
 use super::ground::Ground;
 use super::plan::Prepared;
-use humboldt_lab_record::Manifest;
+use crate::version;
+use humboldt_lab_record::{Manifest, Provenance};
 
 /// Fills the manifest.
 pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Ground) {
@@ -20,7 +21,26 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
         ("Processors of the laboratory".to_owned(), list(&prepared.shares.lab)),
         ("Processors of the subject".to_owned(), list(&prepared.shares.subject)),
     ]);
+    manifest.provenance = provenance(prepared.workload.text(), prepared.as_command.as_deref());
+    if let Some(log) = &prepared.world.replay {
+        // Its workload is the log.
+        let digest = humboldt_lab_subjects::sha256_of_file(log.as_ref());
+        manifest.provenance.workload_sha256 = digest.unwrap_or_default();
+    }
+    manifest.facts.extend(prepared.tls.as_ref().map(crate::tls::RunTls::fact));
     ground.describe(manifest);
+}
+
+/// The laboratory, its command line and the workload. Subject and machine follow.
+pub(crate) fn provenance(workload: &str, as_command: Option<&str>) -> Provenance {
+    let words: Vec<String> = std::env::args().collect();
+    Provenance {
+        lab: version::build(),
+        command: words.join(" "),
+        run_command: as_command.map(ToOwned::to_owned),
+        workload_sha256: humboldt_lab_subjects::sha256(workload.as_bytes()),
+        ..Provenance::default()
+    }
 }
 
 fn working_set(objects: u64) -> String {

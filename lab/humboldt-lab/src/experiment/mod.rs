@@ -4,6 +4,7 @@
 //! stop → summarise.
 
 mod calibrate;
+mod curve;
 mod ground;
 mod limits;
 mod live;
@@ -14,17 +15,20 @@ mod sampling;
 
 pub(crate) use calibrate::calibrate;
 pub(crate) use ground::{
-    CACHE_BYTES, Choice, Ground, Size, check_stores, named_subject, rest, subject_file,
+    CACHE_BYTES, Choice, Ground, Size, attached_proxy, check_stores, named_subject, rest,
+    subject_file,
 };
 pub(crate) use live::Live;
+pub(crate) use manifest::provenance;
 pub(crate) use plan::check;
-pub(crate) use plan::time_max_s;
+pub(crate) use plan::{fill_bytes, time_max_s};
 
 use crate::Failure;
 use crate::cli::PeakArgs;
 use crate::fleet::protocol::RouteOrder;
 use crate::fleet::{Fleet, Mission};
 use crate::interrupt::Interrupt;
+use crate::tls::RunTls;
 use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_report::{LivePage, ReportError, RunFolder};
 use humboldt_lab_subjects::Mode;
@@ -92,7 +96,13 @@ pub(crate) fn run(
     .map_err(Failure::usage)?;
     if !arguments.no_calibration {
         stage.live.step("calibrating: the laboratory against its own servers, no cache between");
-        let found = calibrate(&mut fleet, &prepared.world, &arguments.world.origin, interrupt)?;
+        let found = calibrate(
+            &mut fleet,
+            &prepared.world,
+            &arguments.world.origin,
+            prepared.tls.as_ref(),
+            interrupt,
+        )?;
         stage.live.calibrated(&found);
         if found.per_s <= 0.0 {
             let busy = "the laboratory got no answers from its own servers in time: this machine is too busy";
@@ -102,13 +112,19 @@ pub(crate) fn run(
     }
     stage.live.step(&format!("starting {}", run.plan.subject));
     let origins = fleet
-        .start_origins(&prepared.world, &arguments.world.origin, true)
+        .start_origins(
+            &prepared.world,
+            &arguments.world.origin,
+            true,
+            prepared.tls.as_ref().and_then(RunTls::behind_cache),
+        )
         .map_err(Failure::usage)?;
     rest(&arguments.ground, interrupt);
     let size = Size {
         cache_bytes: run.plan.cache_bytes,
         instances: arguments.instances,
         origins: &origins,
+        tls: prepared.tls.as_ref().map_or(Ok(None), RunTls::subject)?,
     };
     let mut ground = Ground::prepare(&prepared.choice, &arguments.ground, &size, &prepared.shares)?;
     manifest::describe(&mut run.manifest, &prepared, &ground);
@@ -151,13 +167,16 @@ fn measure(
     let mission = Mission {
         route: match ground.mode() {
             Mode::Forward => RouteOrder::Forward { proxies: addresses },
-            Mode::Accelerator => RouteOrder::Accelerator { addresses, host: SITE.to_owned() },
+            Mode::Accelerator => {
+                RouteOrder::Accelerator { addresses, host: prepared.choice.site().to_owned() }
+            }
         },
         origins: origins.to_vec(),
         working_set_objects: prepared.working_set_objects,
         first_load_per_s: controller.first_load_per_s(),
         timeout_s: prepared.timeout_s,
         excuse_reload_hits: prepared.choice.excuse_reload_hits(),
+        tls: prepared.tls.as_ref().map(RunTls::users),
     };
     stage.live.begin(run, controller.as_ref());
     fleet.start_robots(&mission).map_err(Failure::run)?;
@@ -174,6 +193,10 @@ fn measure(
         }
         humboldt_lab_peak::summarise(run);
         stage.update(run)?;
+    }
+    ground.check()?;
+    if let Some(asked_for) = prepared.curve.filter(|_| !interrupt.is_set()) {
+        curve::measure(run, asked_for, fleet, ground, &mut sampling, stage, interrupt)?;
     }
     ground.check()?;
     fleet.stop_robots().map_err(Failure::run)

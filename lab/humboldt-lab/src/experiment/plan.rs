@@ -5,7 +5,9 @@ use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
 use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
-use crate::{Failure, units};
+use crate::tls::RunTls;
+use crate::version::VERSION;
+use crate::{Failure, units, wording};
 use humboldt_lab_peak::{
     ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings,
 };
@@ -47,6 +49,12 @@ pub(super) struct Prepared {
     pub(super) has_agents: bool,
     /// Whether samples count although others were busy.
     pub(super) tolerates_others: bool,
+    /// The same options as a command line, if they are those of an experiment file.
+    pub(super) as_command: Option<String>,
+    /// TLS; `None`: plain HTTP.
+    pub(super) tls: Option<RunTls>,
+    /// Whether a curve is measured, and with which load as 100 %, if that is given.
+    pub(super) curve: Option<Option<f64>>,
     settings: ControllerSettings,
     load_max_per_s: Option<f64>,
     plan: Plan,
@@ -57,6 +65,7 @@ impl Prepared {
     pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
         let cache_bytes = cache_bytes(arguments);
         let choice = Choice::new(arguments, cache_bytes)?;
+        let tls = RunTls::new(&arguments.tls, choice.place())?;
         choice.check_place(arguments.ground.fs.as_deref())?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
@@ -98,8 +107,11 @@ impl Prepared {
             shares,
             working_set_objects,
             timeout_s: arguments.world.timeout,
+            tls,
             has_agents: !arguments.world.agents.is_empty(),
             tolerates_others: arguments.search.tolerate_others,
+            as_command: arguments.as_command.clone(),
+            curve: arguments.search.curve.then_some(arguments.search.curve_of),
             settings,
             load_max_per_s: arguments.search.load_max,
             plan,
@@ -113,10 +125,7 @@ impl Prepared {
             format: RUN_FORMAT,
             started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             plan: self.plan.clone(),
-            manifest: Manifest {
-                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
-                ..Manifest::default()
-            },
+            manifest: Manifest { lab_version: VERSION.clone(), ..Manifest::default() },
             ..Run::default()
         })
     }
@@ -138,7 +147,8 @@ impl Prepared {
 /// Whether a run could be begun, as far as that can be checked quickly: a mistake in the last run
 /// of a matrix must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
-    Choice::new(arguments, cache_bytes(arguments))?;
+    let choice = Choice::new(arguments, cache_bytes(arguments))?;
+    RunTls::new(&arguments.tls, choice.place())?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
     // A log may take minutes to read.
     if world.replay.is_none() {
@@ -159,6 +169,11 @@ fn sample_s(arguments: &PeakArgs, time_scale: f64) -> f64 {
 fn cache_bytes(arguments: &PeakArgs) -> u64 {
     let usual = if arguments.quick { QUICK_CACHE_BYTES } else { CACHE_BYTES };
     arguments.ground.cache_size.unwrap_or(usual)
+}
+
+/// Bytes that a run fills until its end.
+pub(crate) fn fill_bytes(arguments: &PeakArgs) -> u64 {
+    (cache_bytes(arguments) as f64 * arguments.search.fill) as u64
 }
 
 /// After how many seconds of load a run ends whatever the fill; `None` if it is not limited.
@@ -186,7 +201,7 @@ fn variant(arguments: &PeakArgs) -> String {
     words.extend(ground.write_iops.map(|iops| format!("{iops} writes/s")));
     words.extend(ground.read_rate.map(|rate| format!("reads {}/s", units::show_bytes(rate))));
     words.extend(ground.write_rate.map(|rate| format!("writes {}/s", units::show_bytes(rate))));
-    words.extend(ground.variables.iter().cloned());
+    words.extend(ground.variables.iter().map(|variable| wording::variable(variable)));
     words.join(", ")
 }
 

@@ -2,10 +2,10 @@
 
 use humboldt_lab_record::{FaultKind, Sample};
 
-/// After so many requests without one right answer the run ends.
+/// After this many requests without a right answer the run ends.
 const REFUSED_MIN: u64 = 100;
 
-/// The words about a subject that gives no right answer, with what it said and what to do.
+/// The words about a subject that gives no right answer: its own answer, and the remedy.
 pub(super) fn of(samples: &[Sample]) -> Option<String> {
     let faults: u64 = samples.iter().map(|sample| sample.tally.faults_total()).sum();
     let is_spoiled = samples.iter().any(Sample::is_spoiled);
@@ -25,13 +25,13 @@ pub(super) fn of(samples: &[Sample]) -> Option<String> {
     ))
 }
 
-/// What to do about it, where that is known.
+/// The remedy, where one is known.
 fn advice(kind: FaultKind, got: &str) -> &'static str {
     let is_status = |status: &str| kind == FaultKind::WrongStatus && got.starts_with(status);
     if is_status("403") {
         "; its rules deny the laboratory: allow 127.0.0.1 (http_access in a squid.conf)"
     } else if is_status("407") || is_status("401") {
-        "; it asks for credentials: allow 127.0.0.1 without"
+        "; it demands credentials: allow 127.0.0.1 without"
     } else if is_status("502") || is_status("503") || is_status("504") {
         "; it does not reach the laboratory's servers: allow it to connect to their addresses"
     } else {

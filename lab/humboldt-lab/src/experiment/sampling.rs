@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 /// A cache that has been filled once is being measured; before, it is being filled.
 const FILLED: f64 = 1.0;
 
-/// A run goes on after the cache has been filled as planned until its last quarter has so many good
-/// samples.
+/// A run goes on after the cache has been filled as planned until its last quarter has this many
+/// good samples.
 const SAMPLES_WANTED: usize = 20;
 
 /// But not longer than this many times the time until then.
 const OVERTIME_MAX: u32 = 4;
 
-/// After so many disturbed samples in a row, lower loads are tried; and then the run ends.
+/// After this many disturbed samples in a row, lower loads are tried; and then the run ends.
 const DISTURBED_BRIEFLY: u32 = 6;
 const DISTURBED_MAX: u32 = 100;
 
@@ -44,12 +44,15 @@ pub(super) struct Sampling {
     /// How long it took to fill the cache as planned.
     filled_after: Option<Duration>,
     index: u32,
-    /// `None`: what others do does not matter.
-    host: Option<HostLoad>,
+    host: HostLoad,
+    /// Whether samples count although others were busy.
+    tolerates_others: bool,
     /// Whether users and servers of the laboratory are processes of their own.
     has_agents: bool,
     /// Disturbed samples in a row.
     disturbed: u32,
+    /// Whether the search is over: then the time of the run is, too.
+    is_after_search: bool,
 }
 
 impl Sampling {
@@ -64,11 +67,22 @@ impl Sampling {
             fill_bytes: 0,
             filled_after: None,
             index: 0,
-            host: (!prepared.tolerates_others)
-                .then(|| HostLoad::new(PathBuf::from("/proc"), prepared.shares.all())),
+            host: HostLoad::new(PathBuf::from("/proc"), prepared.shares.all()),
+            tolerates_others: prepared.tolerates_others,
             has_agents: prepared.has_agents,
             disturbed: 0,
+            is_after_search: false,
         }
+    }
+
+    /// The search is over; from now on this load is offered, whatever the time.
+    pub(super) fn begin_curve(
+        &mut self,
+        load_per_s: f64,
+        fleet: &mut Fleet,
+    ) -> Result<(), Failure> {
+        (self.is_after_search, self.load_per_s) = (true, load_per_s);
+        fleet.set_load(load_per_s).map_err(Failure::run)
     }
 
     /// Waits for the end of the period; returns the sample, or nothing if the period was cut short.
@@ -95,8 +109,9 @@ impl Sampling {
             fill_ratio,
         };
         let ours = ground.processes().filter(|_| !self.has_agents);
-        let taken = self.host.as_mut().and_then(|host| host.look(ours.as_ref()));
-        let limit = limits::of_sample(&tally, &origin, run.calibration, taken);
+        let taken = self.host.look(ours.as_ref());
+        let matters = taken.filter(|_| !self.tolerates_others);
+        let limit = limits::of_sample(&tally, &origin, run.calibration, matters);
         let lab_limited = limit.map(|limit| limit.to_string());
         let is_disturbed = limit.is_some_and(Limit::is_of_machine);
         self.disturbed = if is_disturbed { self.disturbed + 1 } else { 0 };
@@ -126,6 +141,8 @@ impl Sampling {
             origin,
             resources: ground.resources(),
             verdict,
+            steal: taken.map(|taken| taken.steal),
+            foreign: taken.filter(|_| ours.is_some()).map(|taken| taken.foreign),
             lab_limited,
         };
         self.index += 1;
@@ -138,7 +155,7 @@ impl Sampling {
         // period the next would otherwise be over before it has begun, and so would all that
         // follow.
         let mut end = self.begun + Duration::from_secs_f64(self.sample_s);
-        if let Some(time_max_s) = run.plan.goal.time_max_s {
+        if let Some(time_max_s) = run.plan.goal.time_max_s.filter(|_| !self.is_after_search) {
             end = end.min(self.start + Duration::from_secs_f64(time_max_s));
         }
         while Instant::now() < end && !interrupt.is_set() {

@@ -22,7 +22,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if arguments.token.is_empty() && !arguments.listen.ip().is_loopback() {
         return Err(Failure::usage(format!(
-            "whoever reaches {} could make this machine send load: choose a secret with --token",
+            "everybody who reaches {} could make this machine send load: choose a secret with --token",
             arguments.listen
         )));
     }

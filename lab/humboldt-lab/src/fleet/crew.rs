@@ -1,8 +1,11 @@
 //! The robots and origins of one process, and how they obey orders.
 
 use super::protocol::{FORMAT, Order, OriginOrder, Reply, RobotOrder, RouteOrder, WorldOrder};
+use super::protocol::{TlsOrder, WayOrder};
+use crate::version::VERSION;
 use humboldt_lab_origin::{Origin, OriginPlan};
-use humboldt_lab_robots::{Robots, RobotsPlan, Route};
+use humboldt_lab_robots::{Robots, RobotsPlan, Route, TlsWay, UserTls};
+use humboldt_lab_tls::{TlsError, Trust};
 use humboldt_lab_workload::Workload;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,6 +39,16 @@ fn connections_max() -> usize {
     usize::try_from(half.saturating_sub(RESERVED)).unwrap_or(usize::MAX).max(1)
 }
 
+/// TLS as the robots speak it.
+pub(crate) fn user_tls(order: &TlsOrder) -> Result<UserTls, TlsError> {
+    let way = match order.way {
+        WayOrder::Hop => TlsWay::Hop,
+        WayOrder::Tunnel => TlsWay::Tunnel,
+        WayOrder::Intercept => TlsWay::Intercept,
+    };
+    Ok(UserTls { way, trust: Trust::from_pem(&order.trusted_pem, order.resume)? })
+}
+
 impl Crew {
     /// Nothing runs yet.
     pub(crate) fn new(cores: Vec<usize>, listen: Vec<SocketAddr>) -> Self {
@@ -48,10 +61,9 @@ impl Crew {
             Order::Hello { format, .. } if format != FORMAT => Err(format!(
                 "this is protocol {FORMAT}, the other side speaks {format}: use the same version"
             )),
-            Order::Hello { .. } => Ok(Reply::Hello {
-                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
-                cores: self.threads(),
-            }),
+            Order::Hello { .. } => {
+                Ok(Reply::Hello { lab_version: VERSION.clone(), cores: self.threads() })
+            }
             Order::Clock => Ok(Reply::Clock { unix_us: humboldt_lab_wire::unix_us() }),
             Order::Origins(order) => self.start_origins(*order),
             Order::Robots(order) => self.start_robots(*order),
@@ -85,6 +97,7 @@ impl Crew {
             cores: self.cores.clone(),
             think: order.think,
             clock_offset_us: order.clock_offset_us,
+            tls: order.tls,
             ..OriginPlan::new(Arc::clone(&workload), order.world.seed)
         };
         self.world = Some(World {
@@ -104,6 +117,7 @@ impl Crew {
             RouteOrder::Accelerator { addresses, host } => Route::Accelerator { addresses, host },
             RouteOrder::Direct => Route::Direct,
         };
+        let tls = order.tls.as_ref().map(user_tls).transpose();
         let plan = RobotsPlan {
             time_scale: world.order.time_scale,
             first_world: order.first_world,
@@ -117,6 +131,7 @@ impl Crew {
             clock_offset_us: world.clock_offset_us,
             think: world.think,
             connections_max: connections_max(),
+            tls: tls.map_err(|error| error.to_string())?,
             ..RobotsPlan::new(Arc::clone(&world.workload), world.order.seed, route, order.origins)
         };
         self.robots = Some(Robots::start(plan).map_err(|error| error.to_string())?);

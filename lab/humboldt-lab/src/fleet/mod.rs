@@ -8,8 +8,10 @@ mod remote;
 pub(crate) mod world;
 
 use crew::Crew;
+pub(crate) use crew::user_tls;
 use humboldt_lab_record::{OriginTally, Tally};
-use protocol::{Order, OriginOrder, Reply, RobotOrder, RouteOrder, WorldOrder};
+use humboldt_lab_tls::Authority;
+use protocol::{Order, OriginOrder, Reply, RobotOrder, RouteOrder, TlsOrder, WorldOrder};
 use remote::Remote;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -25,7 +27,7 @@ pub(crate) enum FleetError {
     Failed { party: String, message: String },
     #[error("agent {address}: {error}; is `humboldt-lab agent` running there?")]
     Agent { address: String, error: std::io::Error },
-    #[error("agent {address} answered something else than was asked")]
+    #[error("agent {address} gave an unexpected answer; are both of the same version?")]
     Confused { address: String },
 }
 
@@ -76,6 +78,7 @@ pub(crate) struct Mission {
     pub(crate) first_load_per_s: f64,
     pub(crate) timeout_s: f64,
     pub(crate) excuse_reload_hits: bool,
+    pub(crate) tls: Option<TlsOrder>,
 }
 
 impl Fleet {
@@ -118,6 +121,7 @@ impl Fleet {
         world: &WorldOrder,
         listen: &[SocketAddr],
         think: bool,
+        tls: Option<&Authority>,
     ) -> Result<Vec<SocketAddr>, FleetError> {
         let mut all = Vec::new();
         for (party, clock_offset_us) in self.parties.iter_mut().zip(&self.clock_offsets_us) {
@@ -126,6 +130,7 @@ impl Fleet {
                 listen: listen.to_vec(),
                 think,
                 clock_offset_us: *clock_offset_us,
+                tls: tls.cloned(),
             };
             match ask(party.as_mut(), Order::Origins(Box::new(order)))? {
                 Reply::Origins { addresses } => all.extend(addresses),
@@ -150,6 +155,7 @@ impl Fleet {
                 load_per_s: mission.first_load_per_s * *threads as f64 / worlds as f64,
                 timeout_s: mission.timeout_s,
                 excuse_reload_hits: mission.excuse_reload_hits,
+                tls: mission.tls.clone(),
             };
             ask(party.as_mut(), Order::Robots(Box::new(order)))?;
             first_world += threads;

@@ -1,11 +1,12 @@
 //! The laboratory's orders to its parties, and their replies: one JSON object per line.
 
 use humboldt_lab_record::{OriginTally, Tally};
+use humboldt_lab_tls::Authority;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Both sides must speak the same.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// A longer line is not ours. Histograms of a sample are some hundred KB at most.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -79,6 +80,27 @@ pub(crate) struct OriginOrder {
     pub(crate) think: bool,
     /// Correction of the party's clock to the laboratory's, in µs.
     pub(crate) clock_offset_us: i64,
+    /// TLS, with certificates that this authority signs.
+    pub(crate) tls: Option<Authority>,
+}
+
+/// TLS as users speak it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TlsOrder {
+    pub(crate) way: WayOrder,
+    /// The authorities that they trust, in PEM form.
+    pub(crate) trusted_pem: String,
+    /// Whether they go on with sessions of earlier connections.
+    pub(crate) resume: bool,
+}
+
+/// With whom users speak TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WayOrder {
+    Hop,
+    Tunnel,
+    Intercept,
 }
 
 /// The settings of robots.
@@ -101,6 +123,8 @@ pub(crate) struct RobotOrder {
     pub(crate) timeout_s: f64,
     /// Hits after reloads are this cache's habit.
     pub(crate) excuse_reload_hits: bool,
+    /// TLS; `None`: plain HTTP.
+    pub(crate) tls: Option<TlsOrder>,
 }
 
 /// The way from robots to the cache.

@@ -11,14 +11,14 @@ use super::size::Size;
 /// The command line of `simulate`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-What counts:
-  A hit is a request for an object that is in the cache; its size then does not matter. An object has the size of the
-  request that brought it into the cache. An object larger than the cache is never stored. The cache is empty in the
+Counting:
+  A hit is a request for an object that is in the cache, whatever its size in that request. An object has the size of
+  the request that brought it into the cache. An object larger than the cache is never stored. The cache is empty at the
   beginning, and every request counts. ns/request is processor time.
 
 Formats:
-  squid    Squid's native access.log. GET requests count that were answered with 200, 203, 300, 301, 308, 404 or 410 and
-           not denied; the size is the one of the log, with its head. Other requests are left out, and counted.
+  squid    Squid's native access.log. It counts GET requests that were not denied and were answered with 200, 203, 300,
+           301, 308, 404 or 410. The size is that of the log, with the head. The number of other requests is shown.
   csv      time,key,size and further fields that are ignored; a first line of names is skipped. The time may be any number.
            Fields have no quotes and no commas.
   oracle   libCacheSim's oracleGeneral, not compressed: records of 24 bytes, little-endian: time u32, id u64, size u32,
@@ -28,17 +28,18 @@ Generated traces:
   zipf:objects=1e6,requests=1e7,alpha=0.9,sizes=lognormal
            popularity by Zipf's law with exponent alpha; sizes=lognormal (mean=13KB,sigma=1.5), exponential (mean=), or
            a size such as sizes=4KB for all
-  … once=0.4                        this share of the requests is for objects that nobody asks for again
+  … once=0.4                        share of the requests for objects that are requested once
   … scan=0.3,scan-length=1e4,scan-objects=1e6
-                                    this share comes in runs, in sequence through another set of objects, again and again
-  … drift=1000                      after so many requests a new object is the most popular, and all others fall by a rank
+                                    share of the requests that scan another set of objects in sequence, repeatedly
+  … drift=1000                      every 1,000 requests a new object becomes the most popular, and others fall by a rank
   once:…   zipf with once=0.4
   scan:…   zipf with scan=0.3
 
 The optimum:
-  MIN is Belady's: the object that is asked for again last makes way, the new one included. No policy can have more hits,
-  if all objects have the same size. If they have not, the same rule is shown as `furthest first`: a policy that knows the
-  future, and not a bound. It needs the trace twice, so the requests are kept in a temporary file (12 bytes each in TMPDIR).
+  MIN is Belady's: it evicts the object whose next request is furthest in the future; that may be the new one. No policy
+  can have more hits if all objects have the same size. If sizes differ, the same rule is shown as `furthest first`: a
+  policy that knows the future, and not a bound. It needs the trace twice, so the requests are kept in a temporary file
+  (12 bytes each in TMPDIR).
 
 Examples:
   humboldt-lab simulate /var/log/squid/access.log --size 1GB,10GB
@@ -60,7 +61,7 @@ pub(crate) struct SimulateArgs {
     /// Format of the traces
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     pub(super) format: Format,
-    /// Pass over lines that are not understood, and count them, instead of ending
+    /// Skip and count lines that are not understood, instead of ending
     #[arg(long)]
     pub(super) skip_bad: bool,
     /// Read no more than this many requests
@@ -69,7 +70,7 @@ pub(crate) struct SimulateArgs {
     /// All choices of a generated trace follow from it
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Do without the optimum. With sizes in bytes, the trace is then read once, and kept nowhere
+    /// Leave the optimum out. With sizes in bytes, the trace is then read once, and not kept
     #[arg(long)]
     pub(super) no_optimum: bool,
     /// Write the results as JSON to this file too; `-` is standard output, without the table

@@ -83,6 +83,55 @@ fn what_there_is_is_listed_and_shown() {
 }
 
 #[test]
+fn installed_programs_have_a_version_and_others_a_package() {
+    let _machine = shared();
+    let subjects = lab(["subjects"]).with(0).out;
+    let (_, here) = subjects.split_once("On this machine:").expect("a list of programs");
+    for family in ["humboldt", "squid", "nginx", "varnish", "trafficserver"] {
+        let line = here.lines().find(|line| line.starts_with(&format!("{family} ")));
+        let line = line.unwrap_or_else(|| panic!("{family}: {here}"));
+        assert!(line.contains(" (") || line.contains("not installed: "), "{line}");
+    }
+    assert!(here.contains("(Humboldt Cache: Version "), "its own version: {here}");
+    // A description ends with its sentence.
+    for line in lab(["workloads"]).with(0).out.lines().take_while(|line| !line.is_empty()) {
+        assert!(line.ends_with('.') || !line.starts_with(' '), "{line}");
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn mistakes_in_an_experiment_have_line_column_and_remedy() {
+    let _machine = shared();
+    let own = folder();
+    let file = |text: &str| write(own.path(), "bad.toml", text);
+    let text = "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\ncache-sise = '1GB'\n";
+    lab(["run", &file(text)]).with(2).says(&["line 5, column 1", "`cache-sise`", "`cache-size`?"]);
+    let text = text.replace("cache-sise = '1GB'", "cache-size = 'much'");
+    lab(["run", &file(&text)]).with(2).says(&["line 5, column 14", "`much`", "64MB"]);
+    let text = "title = 'T'\nrepeat = 3\n";
+    lab(["run", &file(text)]).with(2).says(&["line 2, column 1", "`repeat`", "`repeats`"]);
+}
+
+#[test]
+fn an_experiment_without_a_limit_says_what_it_fills() {
+    let _machine = shared();
+    let own = folder();
+    let text = "title = 'T'\n[axes]\nsubject = ['humboldt:ufs', 'humboldt:ring']\n\
+                [common]\ncache-size = '1MB'\n[full]\ncache-size = '20GB'\n";
+    let file = write(own.path(), "full.toml", text);
+    let said = lab(["run", &file, "--dry-run", "--full"]).with(0).out;
+    assert!(said.contains("80 GB have to be filled") && said.contains(" at 10 MB/s"), "{said}");
+}
+
+#[test]
+fn a_mount_option_is_told_from_an_option() {
+    let _machine = shared();
+    let said = lab(["peak", "squid:aufs", "--noatime"]).with(2).err;
+    assert!(said.contains("--mount-options noatime") && !said.contains("'-- "), "{said}");
+}
+
+#[test]
 fn mistakes_end_with_two_and_one_line() {
     let _machine = shared();
     let own = folder();
@@ -98,6 +147,8 @@ fn mistakes_end_with_two_and_one_line() {
         .says(&["--set", "NAME=VALUE"]);
     lab(["peak", &word("bad.toml", "name = 3\n")]).with(2).says(&["bad.toml"]);
     lab(["compare", "/nonexistent/run"]).with(2).says(&["/nonexistent/run"]);
+    let path = own.path().to_str().expect("a plain name");
+    lab(["compare", path]).with(2).says(&[path, "not a folder of a run"]);
     lab(["agent", "--listen", "0.0.0.0:0"]).with(2).says(&["--token"]);
     lab(["run", &word("empty.toml", "title = 'T'\n")]).with(2).says(&["empty.toml", "[axes]"]);
     lab(["run", "/nonexistent/file.toml"]).with(2).says(&["/nonexistent/file.toml"]);
@@ -193,8 +244,10 @@ fn the_banger_asks_for_what_it_reads() {
     let log = own.path().join("log");
     let words = ["bang", "-n", "10", "--passes", "2", "--log", log.to_str().expect("a plain name")];
     let done = Lab::start_with_input(words, &urls).end().with(0);
-    let right = |line: &&str| line.split_ascii_whitespace().eq(["status", "200", "200"]);
-    assert_eq!(done.out.lines().filter(right).count(), 2, "{}", done.out);
+    let right = |line: &&str| line.starts_with("pass ") && line.contains(" 200 ");
+    assert_eq!(done.out.lines().filter(right).count(), 2, "each pass once: {}", done.out);
+    assert!(!done.out.contains("status"), "only what is unusual: {}", done.out);
+    assert!(done.out.contains("means little"), "200 URLs are few: {}", done.out);
     let logged = std::fs::read_to_string(&log).expect("a log");
     let requests = logged.lines().filter(|line| line.contains("/l/0/0/")).count();
     assert_eq!(requests, 400, "{logged}");
@@ -213,4 +266,18 @@ fn the_banger_makes_its_own_urls() {
     let done = lab(words).with(0);
     assert!(done.out.contains("300"), "{}", done.out);
     assert!(out.join("report.html").exists());
+}
+
+/// `verify` starts it, and reads what it says.
+#[test]
+fn a_server_of_known_capacity_ends_with_its_input() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_humboldt-lab"));
+    command.args(["known-server", "500"]);
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(output.status.success() && lines.len() == 2, "{said}");
+    assert!(lines[0].starts_with("http://127.0.0.1:"), "{said}");
+    assert_eq!(lines[1], "0", "nobody asked it for anything");
 }

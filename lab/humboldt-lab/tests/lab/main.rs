@@ -17,4 +17,5 @@ mod peak;
 mod real;
 mod simulate;
 mod support;
+mod tls;
 mod truth;

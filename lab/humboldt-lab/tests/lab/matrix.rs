@@ -87,3 +87,42 @@ fn mistakes_in_the_file_are_named() {
     let late = format!("{axes}[[run]]\nsubject = 'no-such-subject'\n");
     assert!(message("late.toml", &late).contains("no-such-subject"));
 }
+
+#[test]
+fn a_published_experiment_is_computed_again_from_its_samples() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    let path = write(own.path(), "two.toml", &file(&relay));
+    let published = own.path().join("published");
+    let to = published.display().to_string();
+    lab(["run", &path, "--publish", &to]).with(0);
+    lab(["recompute", &to]).with(0);
+
+    let run = run_in(&published.join("runs/one"));
+    let origin = &run.manifest.provenance;
+    assert!(origin.command.contains("run") && origin.lab.sha256.len() == 64, "{origin:?}");
+    assert!(origin.run_command.as_ref().is_some_and(|line| line.contains("--load=100")));
+    assert!(origin.machine.processors > 0 && origin.workload_sha256.len() == 64, "{origin:?}");
+    assert!(run.samples.iter().skip(1).all(|sample| sample.steal.is_some()), "it looked");
+    let page = std::fs::read_to_string(published.join("index.md")).expect("the page");
+    assert!(page.contains("(runs/one/summary.md)") && page.contains(&origin.machine.kernel[..4]));
+
+    // The whole report of a run can be made again, too.
+    lab(["report", &published.join("runs/one").display().to_string()]).with(0);
+    assert!(published.join("runs/one/report.html").exists());
+
+    let summary = published.join("runs/two/summary.json");
+    let text = std::fs::read_to_string(&summary).expect("the summary");
+    let known = "\"hit_ratio\":";
+    let at = text.rfind(known).expect("a figure") + known.len();
+    let end = at + text[at..].find(',').expect("more figures");
+    std::fs::write(&summary, format!("{}0.5{}", &text[..at], &text[end..])).expect("a file");
+    let done = lab(["recompute", &to]).with(1);
+    let wrong = "runs/two/summary.json, row 1, column summary.";
+    assert!(done.out.contains(wrong) && done.out.contains("`0.5`"), "{}", done.out);
+    assert!(done.out.contains("index.csv, row 3, column "), "{}", done.out);
+
+    std::fs::remove_file(published.join("experiment.json")).expect("it was there");
+    lab(["recompute", &to]).with(2).says(&["published without samples"]);
+}

@@ -101,3 +101,28 @@ fn a_report_that_has_no_place_gets_a_new_folder_and_only_if_something_was_measur
     let done = lab(["peak", "--no-calibration", "--attach", "http://127.0.0.1:1"]).with(2);
     assert_eq!(std::fs::read_dir(done.home()).expect("a folder").count(), 0, "{done:?}");
 }
+
+#[test]
+fn a_curve_has_every_part_of_the_load_and_is_no_part_of_the_run() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| ());
+    let out = folder();
+    let words = ["peak", "--attach", &relay.url(), "--workload", "fixed-1k", "--load", "50"];
+    let limits = ["--no-calibration", "--time-scale", "0.1", "--sample", "3s", "--time-max", "2s"];
+    let curve = ["--curve", "--curve-of", "200", "--tolerate-others"];
+    let place = ["--out", out.path().to_str().expect("a plain name")];
+    let done = lab(words.into_iter().chain(limits).chain(curve).chain(place)).with(0);
+    let run = run_in(out.path());
+    assert!(run.samples.iter().all(|sample| sample.load_per_s == 50.0), "only the run's samples");
+    let loads: Vec<f64> = run.curve.iter().map(|step| step.load_per_s.round()).collect();
+    assert_eq!(loads, [20.0, 50.0, 100.0, 150.0, 180.0, 200.0, 220.0]);
+    for step in &run.curve {
+        assert!(step.samples + step.spoiled > 0, "{step:?}");
+        let answers = step.hits.count + step.misses.count;
+        assert_eq!(answers > 0, step.samples > 0, "{step:?}");
+        assert_eq!(step.hits.count, 0, "the relay stores nothing: {step:?}");
+    }
+    assert!(done.out.contains("110.0 %  offered"), "{done:?}");
+    let page = std::fs::read_to_string(out.path().join("report.html")).expect("a page");
+    assert!(page.contains("Response times against load"));
+}

@@ -1,6 +1,7 @@
 //! Known answers: what the laboratory measures is what is there.
 
-use crate::support::{Relay, SHORT, Served, Server, alone, folder, lab, run_in, shared};
+use crate::support::{Relay, SHORT, alone, folder, lab, run_in, shared};
+use humboldt_lab_origin::known::{KnownServer, Served};
 use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_workload::{AskKind, Stream, Workload};
 use std::collections::{BTreeMap, HashSet};
@@ -30,7 +31,7 @@ fn search_undisturbed(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
 /// Lets the laboratory search on a server of this capacity.
 fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
     let workload = Workload::builtin("fixed-1k").expect("it is built in").expect("it is right");
-    let server = Server::start(workload, 1, capacity_per_s);
+    let server = KnownServer::start(workload, 1, capacity_per_s).expect("a port and a thread");
     let (out, first) = (folder(), first_per_s.to_string());
     let url = server.url();
     let mut words =
@@ -47,7 +48,7 @@ fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
     ]);
     words.extend(["--out", out.path().to_str().expect("a plain name")]);
     lab(words).with(0);
-    (run_in(out.path()), server.stop())
+    (run_in(out.path()), server.stop().expect("no failure"))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! `cargo run -p humboldt-lab-report --example sample_report -- DIR`. Nothing in them was measured.
 
 use humboldt_lab_record::{BangRun, BangSecond, Run};
-use humboldt_lab_report::{Pairs, compare, matrix_page, write_bang, write_run};
+use humboldt_lab_report::{Experiment, Kind, Pairs, Results, compare, write_bang, write_run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,13 +33,9 @@ fn main() -> ExitCode {
         .and_then(|()| write_run(&dir.join("empty"), &Run::default()))
         .and_then(|()| compare(&dir.join("compare"), &runs))
         .and_then(|()| {
-            matrix_page(
-                &dir.join("matrix"),
-                "A synthetic experiment",
-                &runs,
-                Some(&[]),
-                &Pairs::default(),
-            )
+            let title = "A synthetic experiment";
+            let experiment = Experiment::new(title, Kind::Peak, true, Pairs::default());
+            experiment.write_page(&dir.join("matrix"), &Results::Peaks(runs))
         })
         .and_then(|()| write_bang(&dir.join("bang"), &bang(&aufs)));
     match written {

@@ -73,6 +73,7 @@ pub(crate) fn run(
                 reason: reason.to_owned(),
             },
             lab_limited: None,
+            ..Sample::default()
         };
         sample.compact();
         run.samples.push(sample);
@@ -107,6 +108,7 @@ fn plan(run: &mut Run, subject: &str, variant: &str, seed: u64) {
         ],
         files: [("squid.conf".to_owned(), "cache_dir aufs /cache 1024 16 256\n".to_owned())].into(),
         skipped: vec!["drop of page caches needs root".to_owned()],
+        ..Manifest::default()
     };
 }
 
@@ -227,6 +229,7 @@ fn summarise(run: &mut Run) {
         throughput_per_s: last.answers() as f64 / seconds,
         sustained_per_s: (!sustained.is_empty())
             .then(|| sustained.iter().sum::<f64>() / sustained.len() as f64),
+        limit_reached: Some(true),
         response: TimesSummary::from(&last.response()),
         hits: (&last.hits.response).into(),
         misses: (&last.misses.response).into(),

@@ -23,17 +23,22 @@ impl Ages {
         Self { from: run.summary.from_fill_ratio, to: run.summary.to_fill_ratio }
     }
 
+    /// The ages that the last quarters of all these runs have in common. `None`: there are none, or
+    /// too few of them.
+    pub(crate) fn overlap<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Option<Self> {
+        let from = runs.clone().map(|run| Self::of(run).from).fold(0.0, f64::max);
+        let to = runs.map(|run| Self::of(run).to).fold(f64::INFINITY, f64::min);
+        let is_wide = to.is_finite() && to > 0.0 && to - from >= to * SHARE_MIN;
+        is_wide.then_some(Self { from, to })
+    }
+
     /// The ages at which all these runs can be compared: where their last quarters overlap, or
     /// else the last quarter of the least filled one. `None`: a run of nothing is among them.
     pub(crate) fn common<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Option<Self> {
-        let from = runs.clone().map(|run| Self::of(run).from).fold(0.0, f64::max);
+        let overlap = Self::overlap(runs.clone());
         let to = runs.map(|run| Self::of(run).to).fold(f64::INFINITY, f64::min);
-        if !to.is_finite() || to <= 0.0 {
-            return None;
-        }
-        let overlap = to - from;
-        let from = if overlap >= to * SHARE_MIN { from } else { to * LAST_QUARTER };
-        Some(Self { from, to })
+        let least_filled = Self { from: to * LAST_QUARTER, to };
+        (to.is_finite() && to > 0.0).then(|| overlap.unwrap_or(least_filled))
     }
 
     /// Whether a cache at these ages was full once.

@@ -1,5 +1,7 @@
 //! Repeats: runs of the same subject in the same variant under the same conditions.
 
+use super::ages::Ages;
+use super::pairs::has_result;
 use super::statistics::Repeats;
 use crate::format::plain;
 use crate::run_page;
@@ -20,12 +22,42 @@ pub(crate) struct Group<'a> {
     pub runs: Vec<&'a Run>,
     /// Answers per second in the last quarter.
     pub throughput: Repeats,
+    /// The same at the ages that all groups have in common; `None` if there are none.
+    pub at_common: Option<AtCommon>,
+}
+
+/// Repeats at the ages that all groups have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtCommon {
+    pub ages: Ages,
+    /// Answers per second.
+    pub per_s: Repeats,
+    /// Hits in the answers to plain GETs.
+    pub hit_ratio: Repeats,
+}
+
+impl AtCommon {
+    fn of(ages: Ages, runs: &[&Run]) -> Self {
+        let usable = runs.iter().filter(|run| has_result(run));
+        let rates: Vec<(f64, f64)> = usable.filter_map(|run| ages.rates(run)).collect();
+        Self {
+            ages,
+            per_s: Repeats::of(rates.iter().map(|(per_s, _)| *per_s)),
+            hit_ratio: Repeats::of(rates.iter().map(|(_, hits)| *hits)),
+        }
+    }
 }
 
 impl<'a> Group<'a> {
     /// One of the runs: all have the same subject, variant and conditions.
     pub(crate) fn first(&self) -> &'a Run {
         self.runs[0]
+    }
+
+    /// Answers per second at the common ages; in the last quarter where there are none.
+    pub(crate) fn per_s(&self) -> f64 {
+        let common = self.at_common.map(|common| common.per_s);
+        common.filter(|rates| rates.count > 0).map_or(self.throughput.mean, |rates| rates.mean)
     }
 
     /// The run with the median throughput.
@@ -46,6 +78,7 @@ impl<'a> Group<'a> {
             (any(|run| run.summary.wrong_content > 0), "wrong content"),
             (any(|run| run.summary.lab_limited_share > 0.0), "samples spoiled"),
             (any(|run| run.summary.limit_reached == Some(false)), "limit not reached"),
+            (any(|run| run.summary.limit_reached.is_none()), "limit not recorded"),
             (
                 any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)),
                 "not finished",
@@ -105,7 +138,7 @@ fn name(run: &Run, common: &[String], same_workload: bool) -> String {
     }
 }
 
-/// Groups of repeats, the fastest first.
+/// Groups of repeats, the fastest at the common ages first.
 pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     let common = common_conditions(runs);
     let same_workload = runs.iter().all(|run| run.plan.workload == runs[0].plan.workload);
@@ -122,9 +155,16 @@ pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
             runs.sort_by(|a, b| b.summary.throughput_per_s.total_cmp(&a.summary.throughput_per_s));
             let name = name(runs[0], &common, same_workload);
             let throughput = Repeats::of(runs.iter().map(|run| run.summary.throughput_per_s));
-            Group { name, runs, throughput }
+            Group { name, throughput, at_common: None, runs }
         })
         .collect();
-    groups.sort_by(|a, b| b.throughput.mean.total_cmp(&a.throughput.mean));
+    // A run that filled nothing has no age.
+    let has_age = |run: &&Run| has_result(run) && run.summary.to_fill_ratio > 0.0;
+    if let Some(ages) = Ages::common(runs.iter().filter(has_age)) {
+        for group in &mut groups {
+            group.at_common = Some(AtCommon::of(ages, &group.runs));
+        }
+    }
+    groups.sort_by(|a, b| b.per_s().total_cmp(&a.per_s()));
     groups
 }

@@ -3,16 +3,20 @@
 
 mod ages;
 mod groups;
+mod lead;
 mod pairs;
 mod published;
+mod sheets;
 mod statistics;
+mod warnings;
 
 use crate::ReportError;
 use crate::csv::field;
-use crate::document::{Document, Figure, Section, Warning};
+use crate::document::{Document, Figure, INDEX, Made, Section};
 use crate::folder::write_whole;
 use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line, Plot, Size};
+use crate::provenance;
 use crate::run_page;
 use crate::table::Table;
 use ages::Ages;
@@ -27,8 +31,8 @@ use std::path::Path;
 /// Longest text of the conditions that all runs have in common, in characters.
 const CONDITIONS_CHARS_MAX: usize = 300;
 
-/// As many runs are named in a warning that they share.
-const NAMED_MAX: usize = 12;
+const CLAIMS_CSV: &str = "claims.csv";
+const STEPS_CSV: &str = "steps.csv";
 
 /// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared
 /// plots, sorted by throughput, and repeats with confidence intervals. Other files in the folder
@@ -37,98 +41,78 @@ const NAMED_MAX: usize = 12;
 /// # Errors
 /// If there are no runs, or something cannot be written.
 pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
-    let document = document("Comparison", runs);
-    write_comparison(dir, "compare", &document, runs)?;
-    write_html(dir, "compare", &document)
-}
-
-/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment:
-/// the same for all of its runs, under a title, with links to their reports, and with claims.csv
-/// and steps.csv if they are compared for that. `folders` are names of folders below `dir`, one for
-/// each run. Without them the pages are for a repository, which keeps no HTML: index.html is left
-/// out. Other files in the folder stay.
-///
-/// # Errors
-/// If there are no runs, or something cannot be written.
-pub fn matrix_page(
-    dir: &Path,
-    title: &str,
-    runs: &[Run],
-    folders: Option<&[String]>,
-    pairs: &Pairs,
-) -> Result<(), ReportError> {
-    let mut document = document(title, runs);
-    if !pairs.is_empty() {
-        document.sections.insert(0, pairs.section(runs));
-    }
-    if let Some(folders) = folders {
-        document.sections.push(Section::of_reports("The report of each run", folders));
-    }
-    write_comparison(dir, "index", &document, runs)?;
-    if folders.is_some() {
-        write_html(dir, "index", &document)?;
-    }
-    if !pairs.claims.is_empty() {
-        write_whole(&dir.join("claims.csv"), pairs.claims_csv(runs).as_bytes())?;
-    }
-    if !pairs.steps.is_empty() {
-        write_whole(&dir.join("steps.csv"), pairs.steps_csv(runs).as_bytes())?;
-    }
-    Ok(())
-}
-
-fn write_comparison(
-    dir: &Path,
-    name: &str,
-    document: &Document,
-    runs: &[Run],
-) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
-    write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
-    write_markdown(dir, name, document)
-}
-
-/// A page in Markdown, with its drawings.
-pub(crate) fn write_markdown(
-    dir: &Path,
-    name: &str,
-    document: &Document,
-) -> Result<(), ReportError> {
-    for (file, drawing) in document.drawings(name) {
-        write_whole(&dir.join(file), drawing.as_bytes())?;
+    let document = document("Comparison", runs, true);
+    let mut made = document.files("compare");
+    made.push(("compare.csv".to_owned(), csv(runs)));
+    for (name, text) in made {
+        write_whole(&dir.join(name), text.as_bytes())?;
     }
-    write_whole(&dir.join(format!("{name}.md")), document.illustrated_markdown(name).as_bytes())
+    write_whole(&dir.join("compare.html"), document.html().as_bytes())
 }
 
-/// The same page in HTML.
-pub(crate) fn write_html(dir: &Path, name: &str, document: &Document) -> Result<(), ReportError> {
-    write_whole(&dir.join(format!("{name}.html")), document.html().as_bytes())
+/// The page of an experiment with the files that belong to it: the same for all of its runs, under
+/// a title, with links to their reports, and with claims.csv and steps.csv if they are compared for
+/// that.
+pub(crate) fn peak_page(
+    title: &str,
+    runs: &[Run],
+    pairs: &Pairs,
+    beside_published: bool,
+    reports: Section,
+) -> (Document, Vec<Made>) {
+    let mut document = document(title, runs, beside_published);
+    if !pairs.is_empty() {
+        document.sections.insert(0, pairs.section(runs));
+    }
+    document.sections.push(reports);
+    let mut made = document.files(INDEX);
+    made.push((format!("{INDEX}.csv"), csv(runs)));
+    if !pairs.claims.is_empty() {
+        made.push((CLAIMS_CSV.to_owned(), pairs.claims_csv(runs)));
+    }
+    if !pairs.steps.is_empty() {
+        made.push((STEPS_CSV.to_owned(), pairs.steps_csv(runs)));
+    }
+    (document, made)
 }
 
-pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
+/// The tables that the page of an experiment may have beside it.
+pub(crate) fn index_names() -> [&'static str; 2] {
+    [CLAIMS_CSV, STEPS_CSV]
+}
+
+/// `beside_published`: whether the rows have counterparts among the schemes that the book compares.
+pub(crate) fn document(title: &str, runs: &[Run], beside_published: bool) -> Document {
     let groups = groups(runs);
-    let ours: Vec<(String, f64)> = best_of_subjects(&groups);
     let mut result = Section {
         short: true,
-        tables: vec![throughput_table(&groups), times_table(&groups)],
+        tables: vec![lead::table(&groups), throughput_table(&groups), times_table(&groups)],
         ..Section::new("Sorted by throughput")
     };
-    result.tables.extend(published::ratios(&ours));
+    if beside_published {
+        result.tables.extend(published::ratios(&groups));
+    }
     let plots = Section {
         text: shown(&groups),
         figures: figures(&groups),
         ..Section::new("Beside one another")
     };
-    let single = Section { tables: vec![runs_table(&groups)], ..Section::new("Every run") };
+    let single = Section {
+        short: true,
+        tables: vec![runs_table(&groups), warnings::table(&groups)],
+        ..Section::new("Every run")
+    };
+    let origin = provenance::of_many(runs.iter().map(|run| &run.manifest));
     Document {
         title: title.to_owned(),
         subtitle: subtitle(runs, &groups),
-        lead: lead(runs, &groups),
-        warnings: warnings(runs, &groups),
-        sections: vec![result, plots, single, published::section()],
+        lead: lead::lead(&groups, &warnings::not_comparable(runs)),
+        warnings: warnings::warnings(runs, &groups),
+        sections: vec![result, plots, single, origin, published::section()],
     }
 }
 
@@ -140,123 +124,6 @@ fn subtitle(runs: &[Run], groups: &[Group<'_>]) -> String {
     } else {
         format!("{count} · {}", plain(&common, CONDITIONS_CHARS_MAX))
     }
-}
-
-fn best_of_subjects(groups: &[Group<'_>]) -> Vec<(String, f64)> {
-    let mut best: Vec<(String, f64)> = Vec::new();
-    // Sorted by throughput, so the first of a subject is its best.
-    for group in groups {
-        let subject = &group.first().plan.subject;
-        if !best.iter().any(|(name, _)| name == subject) {
-            best.push((subject.clone(), group.throughput.mean));
-        }
-    }
-    best
-}
-
-/// The extremes, if nothing speaks against comparing them: they have the same ages, and no grave
-/// warning.
-fn lead(runs: &[Run], groups: &[Group<'_>]) -> String {
-    let objection = warnings(runs, groups).into_iter().find(|warning| warning.grave);
-    if let Some(objection) = objection {
-        return format!("No comparison in a sentence: {}.", objection.heading);
-    }
-    let (Some(first), Some(last)) = (groups.first(), groups.last()) else { return String::new() };
-    let fastest = format!("{} answers {} requests/s", first.name, rough(first.throughput.mean));
-    if groups.len() == 1 || last.throughput.mean <= 0.0 {
-        return format!("{fastest}.");
-    }
-    let ratio = number(first.throughput.mean / last.throughput.mean, 2);
-    format!("{fastest}, {ratio} times as many as {} ({}).", last.name, rough(last.throughput.mean))
-}
-
-fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
-    let mut found = Vec::new();
-    let mut differs = |what: &str, of: fn(&Run) -> String| {
-        let mut values: Vec<String> = runs.iter().map(of).collect();
-        values.sort();
-        values.dedup();
-        if values.len() > 1 {
-            found.push(Warning {
-                grave: true,
-                heading: format!("Not comparable: the {what} differs"),
-                text: format!("The runs have {}.", values.join(", ")),
-            });
-        }
-    };
-    differs("workload", |run| run.plan.workload.clone());
-    differs("time scale", |run| run.plan.time_scale.to_string());
-    differs("cache size", |run| bytes(run.plan.cache_bytes as f64));
-    differs("controller", |run| run.plan.controller.clone());
-    found.extend(ages_differ(groups));
-    found.extend(warnings_of_runs(groups));
-    for group in groups {
-        if group.throughput.is_unsteady() {
-            found.push(Warning {
-                grave: false,
-                heading: format!("{}: repeats differ", group.name),
-                text: format!(
-                    "The slowest and the fastest of {} repeats differ by {} of the mean; more repeats are needed.",
-                    group.throughput.count,
-                    percent(group.throughput.spread.unwrap_or_default())
-                ),
-            });
-        }
-    }
-    found.sort_by_key(|warning| !warning.grave);
-    found
-}
-
-/// Said if the last quarters of two settings do not overlap.
-fn ages_differ(groups: &[Group<'_>]) -> Option<Warning> {
-    let of_groups = groups.iter().filter_map(|group| {
-        Ages::common(group.runs.iter().copied()).map(|ages| (ages, group.name.as_str()))
-    });
-    let (youngest, young) = of_groups.clone().min_by(|a, b| a.0.to.total_cmp(&b.0.to))?;
-    let (oldest, old) = of_groups.max_by(|a, b| a.0.from.total_cmp(&b.0.from))?;
-    (oldest.from > youngest.to).then(|| Warning {
-        grave: true,
-        heading: "Not comparable: the caches have different ages".to_owned(),
-        text: format!(
-            "{young} was measured at fill ratio {}, {old} at {}. A cache that is not full yet is faster; the plots show \
-             which were faster at the same fill ratio.",
-            youngest.words(),
-            oldest.words()
-        ),
-    })
-}
-
-/// Grave warnings of single runs. A warning that several have in common stands once.
-fn warnings_of_runs(groups: &[Group<'_>]) -> Vec<Warning> {
-    let mut found: Vec<(Warning, Vec<&str>)> = Vec::new();
-    for group in groups {
-        for warning in group
-            .runs
-            .iter()
-            .flat_map(|run| run_page::warnings(run))
-            .filter(|warning| warning.grave)
-        {
-            let known = found.iter_mut().find(|(other, _)| other.heading == warning.heading);
-            match known {
-                Some((_, names)) => names.push(&group.name),
-                None => found.push((warning, vec![&group.name])),
-            }
-        }
-    }
-    let together = |(warning, mut names): (Warning, Vec<&str>)| {
-        if let [name] = names[..] {
-            return Warning { heading: format!("{name}: {}", warning.heading), ..warning };
-        }
-        names.dedup();
-        let more = names.len().saturating_sub(NAMED_MAX);
-        names.truncate(NAMED_MAX);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Warning {
-            text: format!("{}{more}. The report of each says more.", names.join("; ")),
-            ..warning
-        }
-    };
-    found.into_iter().map(together).collect()
 }
 
 fn throughput_table(groups: &[Group<'_>]) -> Table {
@@ -315,6 +182,7 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
          in per cent of the mean; (!) marks more than 5 %. Saved: bytes that hits did not cost the servers. Fill: the ages \
          that all repeats have in common. Rows of different ages say nothing about each other.",
     )
+    .without_empty_columns()
 }
 
 /// A count of the last quarter, per second.
@@ -332,6 +200,9 @@ fn times_table(groups: &[Group<'_>]) -> Table {
         "#p95 added, misses",
         "#CPU µs/answer",
         "#memory",
+        "#stored",
+        "#written/stored",
+        "#flatness",
     ];
     let mut table = Table::new("Response times and resources in the last quarter", &columns);
     for group in groups {
@@ -348,13 +219,27 @@ fn times_table(groups: &[Group<'_>]) -> Table {
             ms(|run| run.summary.misses_added.p95_ms),
             group.mean_of(cpu).map_or(NOTHING.to_owned(), rough),
             group.mean_of(resident).map_or(NOTHING.to_owned(), bytes),
+            known(group.mean_of(|run| run.summary.stored_ratio.unwrap_or(f64::NAN))),
+            known(group.mean_of(|run| run.summary.written_per_stored.unwrap_or(f64::NAN))),
+            run_page::flatness_of(group.runs.iter().map(|run| run.summary.flatness)),
         ]);
     }
-    table.note("Means over the repeats.")
+    table.note(
+        "Means over the repeats. Stored: what the stores held at the end, ÷ cache size. Written: \
+         bytes that the disks wrote for each byte stored. Flatness: slope of answers/s from fill \
+         0.5 to 2.0, in per cent of the mean per unit of fill; of one run with its 95 % interval, \
+         of repeats with their range.",
+    )
+}
+
+/// A ratio, or the word for none.
+fn known(ratio: Option<f64>) -> String {
+    ratio.map_or("not known".to_owned(), |ratio| number(ratio, 2))
 }
 
 fn runs_table(groups: &[Group<'_>]) -> Table {
     let columns = [
+        "#order",
         "subject",
         "started",
         "#seed",
@@ -362,109 +247,125 @@ fn runs_table(groups: &[Group<'_>]) -> Table {
         "#mean response",
         "#hit ratio",
         "#fill",
+        "#steal",
         "outcome",
     ];
-    let mut table = Table::new("Every run, sorted by throughput", &columns);
-    for group in groups {
-        for run in &group.runs {
-            table.row([
-                group.name.clone(),
-                date_time(run.started_s),
-                run.plan.seed.to_string(),
-                rough(run.summary.throughput_per_s),
-                milliseconds(run.summary.response.mean_ms),
-                percent(run.summary.hit_ratio),
-                number(run.samples.last().map_or(0.0, |sample| sample.fill_ratio), 2),
-                groups::outcome(run),
-            ]);
-        }
+    let mut table = Table::new("Every run, in the order in which they were made", &columns);
+    let mut all: Vec<(&Group<'_>, &Run)> =
+        groups.iter().flat_map(|group| group.runs.iter().map(move |run| (group, *run))).collect();
+    all.sort_by_key(|(_, run)| run.started_s);
+    for (index, (group, run)) in all.into_iter().enumerate() {
+        table.row([
+            (index + 1).to_string(),
+            group.name.clone(),
+            date_time(run.started_s),
+            run.plan.seed.to_string(),
+            rough(run.summary.throughput_per_s),
+            milliseconds(run.summary.response.mean_ms),
+            percent(run.summary.hit_ratio),
+            number(run.samples.last().map_or(0.0, |sample| sample.fill_ratio), 2),
+            provenance::steal_words(run),
+            groups::outcome(run),
+        ]);
     }
-    table
+    table.note(
+        "Figures of the last quarter. Steal: the share of the run's processors that the host of the virtual machine took.",
+    )
 }
 
 fn shown(groups: &[Group<'_>]) -> String {
     let mut text = String::new();
     if groups.iter().any(|group| group.runs.len() > 1) {
-        text.push_str("Of repeats, the one with the median throughput is drawn. ");
+        text.push_str(
+            "Of repeats, the one with the median throughput is bold, and the others are thin. ",
+        );
     }
     if groups.len() > LOOKS {
         text.push_str(&format!(
-            "{LOOKS} are drawn at a time, the fastest first, so that the lines can be told apart; but for throughput, only these."
+            "The settings are divided by family or scheme, with the same axes in every drawing. The distributions show \
+             the {LOOKS} fastest settings only."
         ));
     }
     text
 }
 
+/// The runs of a setting, the median first.
+fn median_first<'a>(group: &Group<'a>) -> impl Iterator<Item = &'a Run> {
+    let median = group.median();
+    let others = group.runs.clone().into_iter().filter(move |run| !std::ptr::eq(*run, median));
+    std::iter::once(median).chain(others)
+}
+
 fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
-    let drawn: Vec<(&str, &Run)> =
-        groups.iter().take(LOOKS).map(|group| (group.name.as_str(), group.median())).collect();
-    let over_fill = |id, title, y, value: fn(&Sample) -> f64, caption| {
-        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
-            Line::straight(name, look, run_page::over_fill(run, value))
-        };
-        let lines = drawn.iter().enumerate().map(line).collect();
-        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
-        overlay(id, title, x, y, lines, caption)
-    };
     let distribution = |id, title, of: fn(&Run) -> &Histogram| {
-        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
-            Line::straight(name, look, run_page::cumulative(of(run)))
+        let line = |(look, group): (usize, &Group<'_>)| {
+            Line::straight(&group.name, look, run_page::cumulative(of(group.median())))
         };
-        let lines = drawn.iter().enumerate().map(line).collect();
+        let lines = groups.iter().take(LOOKS).enumerate().map(line).collect();
         let y = Axis::linear("% of answers").at_least(0.0, 100.0);
-        overlay(
-            id,
-            title,
-            Axis::log("time, ms"),
-            y,
-            lines,
-            "So many per cent of the answers took at most so long.",
-        )
+        let caption = "The share of the answers that took no longer than a time.";
+        overlay(id, title, Axis::log("time, ms"), y, lines, caption)
     };
-    let mut figures = traces(groups);
-    figures.extend([
-        over_fill(
-            "response",
-            "Mean response time against fill ratio",
-            Axis::linear("mean response time, ms"),
-            run_page::mean_response_ms,
-            "Of all answers, the origin's think time included.",
-        ),
-        distribution("hitscdf", "Response times of hits, last quarter", |run| {
-            &run.last_quarter.hits.response
-        }),
-        distribution("missescdf", "Response times of misses, last quarter", |run| {
-            &run.last_quarter.misses.response
-        }),
-        over_fill(
-            "hitratio",
-            "Hit ratio against fill ratio",
-            Axis::linear("% of plain answers").at_least(0.0, 60.0),
-            |sample| 100.0 * sample.hit_ratio(),
-            "Hits in per cent of answers to plain GETs.",
-        ),
-    ]);
+    let mut figures = over_fill(
+        groups,
+        "trace",
+        "Throughput against fill ratio",
+        &Axis::linear("answers/s"),
+        Sample::throughput_per_s,
+        "At fill ratio 1 a cache that stored everything is full and begins to replace. Fill counts the bytes that could \
+         be stored: a cache that stores less is not full there.",
+    );
+    figures.extend(over_fill(
+        groups,
+        "response",
+        "Mean response time against fill ratio",
+        &Axis::linear("mean response time, ms"),
+        run_page::mean_response_ms,
+        "Of all answers, with the servers' think time.",
+    ));
+    figures.push(distribution("hitscdf", "Response times of hits, last quarter", |run| {
+        &run.last_quarter.hits.response
+    }));
+    figures.push(distribution("missescdf", "Response times of misses, last quarter", |run| {
+        &run.last_quarter.misses.response
+    }));
+    figures.extend(over_fill(
+        groups,
+        "hitratio",
+        "Hit ratio against fill ratio",
+        &Axis::linear("% of plain answers").at_least(0.0, 60.0),
+        |sample| 100.0 * sample.hit_ratio(),
+        "Hits in per cent of answers to plain GETs.",
+    ));
     figures
 }
 
-/// Throughput over fill of all, a few at a time.
-fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
-    let trace = |(number, some): (usize, &[Group<'_>])| {
-        let line = |(look, group): (usize, &Group<'_>)| {
-            let points = run_page::over_fill(group.median(), Sample::throughput_per_s);
-            Line::straight(&group.name, look, points)
+/// One value of all runs over the fill ratio: a drawing for each sheet, all with the same axes.
+fn over_fill(
+    groups: &[Group<'_>],
+    id: &str,
+    title: &str,
+    y: &Axis,
+    value: fn(&Sample) -> f64,
+    caption: &str,
+) -> Vec<Figure> {
+    let all = groups.iter().flat_map(|group| &group.runs);
+    let points: Vec<(f64, f64)> = all.flat_map(|run| run_page::over_fill(run, value)).collect();
+    let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
+    let x = x.reaching(points.iter().map(|point| point.0));
+    let y = y.clone().reaching(points.iter().map(|point| point.1));
+    let draw = |(number, sheet): (usize, sheets::Sheet<'_>)| {
+        let lines = sheet.groups.iter().enumerate().flat_map(|(look, group)| {
+            let repeats = median_first(group).map(|run| run_page::over_fill(run, value));
+            Line::repeats(&group.name, look, repeats)
+        });
+        let title = match sheet.name.as_str() {
+            "" => title.to_owned(),
+            name => format!("{title}: {name}"),
         };
-        let title = match number {
-            0 => "Throughput against fill ratio".to_owned(),
-            _ => format!("Throughput against fill ratio, {} and on", number * LOOKS + 1),
-        };
-        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
-        let caption = "At fill ratio 1 a cache that stored everything is full and begins to replace. Fill counts the bytes \
-                       that could be stored: one that stores less is not full there.";
-        let lines = some.iter().enumerate().map(line).collect();
-        overlay(&format!("trace{number}"), &title, x, Axis::linear("answers/s"), lines, caption)
+        overlay(&format!("{id}{number}"), &title, x.clone(), y.clone(), lines.collect(), caption)
     };
-    groups.chunks(LOOKS).enumerate().map(trace).collect()
+    sheets::sheets(groups).into_iter().enumerate().map(draw).collect()
 }
 
 /// Several lines in one drawing, with a word about it.
@@ -496,9 +397,15 @@ fn csv(runs: &[Run]) -> String {
          throughput_per_s,sustained_per_s,response_mean_ms,response_p95_ms,hits_p50_ms,hits_p95_ms,hits_p99_ms,\
          misses_p50_ms,misses_p95_ms,misses_p99_ms,hits_added_p95_ms,misses_added_p95_ms,hit_ratio,byte_hit_ratio,\
          offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share,\
-         limit_reached,hits_per_s,saved_bytes_per_s\n",
+         limit_reached,hits_per_s,saved_bytes_per_s,steal_mean,steal_max,common_from_fill_ratio,common_to_fill_ratio,\
+         common_per_s,common_hit_ratio,flatness,flatness_low,flatness_high,stored_ratio,\
+         written_per_stored,written_per_offered,resident_bytes_per_object\n",
     );
+    let common = lead::common_ages(&groups(runs));
     for run in runs {
+        let (steal_mean, steal_max) = provenance::steal(run).unwrap_or((f64::NAN, f64::NAN));
+        let ages = common.filter(|_| pairs::has_result(run));
+        let at_common = ages.and_then(|ages| ages.rates(run)).unwrap_or((f64::NAN, f64::NAN));
         let (plan, summary) = (&run.plan, &run.summary);
         let texts = [&plan.subject, &plan.variant, &plan.workload, &plan.controller]
             .map(|text| field(text));
@@ -530,6 +437,19 @@ fn csv(runs: &[Run]) -> String {
             summary.limit_reached.map_or(f64::NAN, |is_reached| f64::from(u8::from(is_reached))),
             per_s(run, run.last_quarter.hits.answers),
             per_s(run, run.last_quarter.hits.body_bytes),
+            steal_mean,
+            steal_max,
+            ages.map_or(f64::NAN, |ages| ages.from),
+            ages.map_or(f64::NAN, |ages| ages.to),
+            at_common.0,
+            at_common.1,
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.slope),
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.low),
+            summary.flatness.map_or(f64::NAN, |flatness| flatness.high),
+            summary.stored_ratio.unwrap_or(f64::NAN),
+            summary.written_per_stored.unwrap_or(f64::NAN),
+            summary.written_per_offered.unwrap_or(f64::NAN),
+            summary.resident_bytes_per_object.unwrap_or(f64::NAN),
         ];
         let measured =
             measured.map(|value| if value.is_finite() { value.to_string() } else { String::new() });

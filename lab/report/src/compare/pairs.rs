@@ -7,12 +7,13 @@ use crate::document::Section;
 use crate::format::{NOTHING, number, percent, plain, rough};
 use crate::table::Table;
 use humboldt_lab_record::{Outcome as End, Run};
+use serde::{Deserialize, Serialize};
 
 /// As many characters of a claim are shown.
 const CHARS_MAX: usize = 300;
 
 /// A statement that somebody makes, as a pair of settings.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Claim {
     /// In a word or two.
     pub name: String,
@@ -29,7 +30,7 @@ pub struct Claim {
 }
 
 /// One of the two settings of a claim.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Side {
     /// Its difference.
     pub text: String,
@@ -39,7 +40,7 @@ pub struct Side {
 }
 
 /// A setting that adds something to the one before.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Step {
     /// The measured subject.
     pub subject: String,
@@ -50,7 +51,7 @@ pub struct Step {
 }
 
 /// The comparisons of an experiment, apart from the order of its runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pairs {
     /// Claims, in their order.
     pub claims: Vec<Claim>,
@@ -63,7 +64,7 @@ pub struct Pairs {
 const HITS_APART_MAX: f64 = 0.03;
 
 /// A verdict needs so many pairs.
-const PAIRS_MIN: usize = 5;
+pub(super) const PAIRS_MIN: usize = 5;
 
 /// The result of repeats of one setting, at the ages at which it is compared.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +92,7 @@ impl Outcome {
 
 /// Whether a run says something about its cache: it ended as planned, or for lack of time, with
 /// right content, and most of its last quarter was not spoiled.
-fn has_result(run: &Run) -> bool {
+pub(super) fn has_result(run: &Run) -> bool {
     let summary = &run.summary;
     matches!(run.outcome, End::Filled | End::TimeUp)
         && !run.samples.is_empty()
@@ -101,13 +102,13 @@ fn has_result(run: &Run) -> bool {
 
 /// Two settings at the same ages.
 #[derive(Default)]
-struct Compared {
-    ages: Option<Ages>,
+pub(super) struct Compared {
+    pub(super) ages: Option<Ages>,
     before: Outcome,
     after: Outcome,
-    ratio: Option<Ratio>,
+    pub(super) ratio: Option<Ratio>,
     /// Pairs of which both runs have a result, and the others.
-    pairs: usize,
+    pub(super) pairs: usize,
     left_out: usize,
 }
 
@@ -117,6 +118,11 @@ impl Compared {
         let of = |places: &(usize, usize)| Some((runs.get(places.0)?, runs.get(places.1)?));
         let done: Vec<(&Run, &Run)> =
             before.iter().copied().zip(after.iter().copied()).filter_map(|p| of(&p)).collect();
+        Self::of(&done)
+    }
+
+    /// Of pairs (before, after).
+    pub(super) fn of(done: &[(&Run, &Run)]) -> Self {
         let usable = done.iter().filter(|(before, after)| has_result(before) && has_result(after));
         let usable: Vec<(&Run, &Run)> = usable.copied().collect();
         let Some(ages) = Ages::common(usable.iter().flat_map(|(a, b)| [*a, *b])) else {
@@ -162,7 +168,7 @@ impl Compared {
     }
 
     /// "1.53 (1.40–1.66)".
-    fn factor(&self) -> String {
+    pub(super) fn factor(&self) -> String {
         match self.ratio {
             Some(Ratio { mean, .. }) if self.pairs < 2 => number(mean, 2),
             Some(Ratio { mean, low, high }) => {

@@ -1,5 +1,6 @@
 //! The published results, to hold ratios against.
 
+use super::groups::Group;
 use crate::document::{Fold, Section};
 use crate::format::{NOTHING, number, percent, rough};
 use crate::table::Table;
@@ -94,26 +95,49 @@ fn best(rows: &[Published], table: &str, scheme: &str) -> Option<f64> {
     those.map(|row| row.throughput_per_s).reduce(f64::max)
 }
 
-/// Ours beside the published ones, scheme by scheme, both as ratios to `aufs`. `ours`: (subject,
-/// throughput), the best of each subject.
-pub(crate) fn ratios(ours: &[(String, f64)]) -> Option<Table> {
+/// The throughput of our subjects that have everything but the scheme in common, at the same age.
+/// They are those of the setting in which most of them were measured beside `aufs`.
+fn comparable(groups: &[Group<'_>]) -> Vec<(String, f64)> {
+    let variant = |group: &Group<'_>| group.first().plan.variant.clone();
+    let of = |wanted: &str| -> Vec<(String, f64)> {
+        let same = groups.iter().filter(|group| variant(group) == wanted);
+        same.map(|group| (group.first().plan.subject.clone(), group.per_s())).collect()
+    };
+    let has_base =
+        groups.iter().filter(|group| scheme_of(&group.first().plan.subject) == RATIO_SCHEME);
+    has_base.map(|group| of(&variant(group))).max_by_key(Vec::len).unwrap_or_default()
+}
+
+fn scheme_of(subject: &str) -> &str {
+    subject.rsplit(':').next().unwrap_or_default()
+}
+
+/// Ours beside the published ones, scheme by scheme, both as ratios to `aufs`; `None` if fewer than
+/// two of ours have a counterpart.
+pub(crate) fn ratios(groups: &[Group<'_>]) -> Option<Table> {
+    ratios_of(&comparable(groups))
+}
+
+/// `ours`: (subject, throughput).
+fn ratios_of(ours: &[(String, f64)]) -> Option<Table> {
     let rows = book();
     let published_base = best(&rows, RATIO_TABLE, RATIO_SCHEME)?;
-    let scheme_of = |subject: &str| subject.rsplit(':').next().unwrap_or_default().to_owned();
-    // Ratios within one program: its own aufs, else the aufs of whichever program has one.
+    let published = |subject: &str| best(&rows, RATIO_TABLE, scheme_of(subject));
+    if ours.iter().filter(|(subject, _)| published(subject).is_some()).count() < 2 {
+        return None;
+    }
+    // Ratios within one program only.
     let own_base = |subject: &str| {
-        let program = subject.split(':').next().unwrap_or_default();
-        let base = ours.iter().find(|(other, _)| {
-            other.split(':').next() == Some(program) && scheme_of(other) == RATIO_SCHEME
-        });
-        base.or_else(|| ours.iter().find(|(other, _)| scheme_of(other) == RATIO_SCHEME))
-            .map(|(_, rate)| *rate)
+        let program = subject.split(':').next();
+        let is_base =
+            |other: &str| other.split(':').next() == program && scheme_of(other) == RATIO_SCHEME;
+        ours.iter().find(|(other, _)| is_base(other)).map(|(_, rate)| *rate)
     };
     let columns =
         ["subject", "#answers/s here", "#÷ aufs here", "#answers/s published", "#÷ aufs published"];
-    let mut table = Table::new("Ratios beside the published ones (best of each)", &columns);
+    let mut table = Table::new("Ratios beside the published ones", &columns);
     for (subject, rate) in ours {
-        let published = best(&rows, RATIO_TABLE, &scheme_of(subject));
+        let published = published(subject);
         let ratio = |rate: Option<f64>, base: Option<f64>| match (rate, base) {
             (Some(rate), Some(base)) if base > 0.0 => number(rate / base, 2),
             _ => NOTHING.to_owned(),
@@ -127,7 +151,8 @@ pub(crate) fn ratios(ours: &[(String, f64)]) -> Option<Table> {
         ]);
     }
     Some(table.note(
-        "As published in 2003 (table D-1, Linux 2.4.19): other hardware. Compare ratios, not absolutes.",
+        "Here: on one file system, at the same age. Published: the best of each scheme (2003, table D-1, Linux 2.4.19), on \
+         other hardware. Compare ratios, not absolutes.",
     ))
 }
 
@@ -225,7 +250,7 @@ mod tests {
             ("squid:diskd".to_owned(), 500.0),
             ("nginx".to_owned(), 1.0),
         ];
-        let table = ratios(&ours).unwrap();
+        let table = ratios_of(&ours).unwrap();
         assert_eq!(table.rows[1], ["squid:diskd", "500", "0.50", "149.4", "0.89"]);
         assert_eq!(table.rows[2][3..], ["–", "–"]);
     }

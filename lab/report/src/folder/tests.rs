@@ -102,7 +102,7 @@ fn what_must_be_known_is_said_in_red() {
         "<li class=\"mild\"><strong>Note: Errors.",
         "<li class=\"grave\"><strong>Warning: The time was up before",
         "<li class=\"mild\"><strong>Note: Time scale 0.1.",
-        "<li class=\"mild\"><strong>Note: Not done as asked.",
+        "<li class=\"mild\"><strong>Note: Options that were skipped.",
     ] {
         assert!(html.contains(warning), "{warning}");
     }

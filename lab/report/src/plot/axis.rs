@@ -52,6 +52,16 @@ impl Axis {
     pub(crate) fn at_least(self, lo: f64, hi: f64) -> Self {
         Self { at_least: Some((lo, hi)), ..self }
     }
+
+    /// The same, showing at least all of these values, and those that it showed already.
+    pub(crate) fn reaching(self, values: impl Iterator<Item = f64>) -> Self {
+        let before = self.at_least.into_iter().flat_map(|(lo, hi)| [lo, hi]);
+        let all = values.chain(before).filter(|value| has_place(*value, self.scale));
+        let around = all.fold(None, |around: Option<(f64, f64)>, value| {
+            around.map_or(Some((value, value)), |(lo, hi)| Some((lo.min(value), hi.max(value))))
+        });
+        Self { at_least: around, ..self }
+    }
 }
 
 /// A tick: where, and its label.
@@ -206,6 +216,16 @@ mod tests {
             }
         }
         assert_eq!(Span::fit(&Axis::log("a"), [1.0].into_iter(), 5).px(0.0), None);
+    }
+
+    #[test]
+    fn an_axis_reaches_values_of_other_drawings() {
+        let axis = Axis::linear("a").tight().reaching([0.5, f64::NAN, 2.0].into_iter());
+        let span = Span::fit(&axis, [0.1, 0.4].into_iter(), 5);
+        assert_eq!((span.lo, span.hi), (0.0, 2.0));
+        let axis = Axis::linear("a").at_least(0.0, 60.0).reaching([30.0].into_iter());
+        assert_eq!(axis.at_least, Some((0.0, 60.0)));
+        assert_eq!(Axis::log("a").reaching([0.0].into_iter()).at_least, None);
     }
 
     #[test]

@@ -6,15 +6,18 @@
 
 mod axis;
 mod look;
+mod names;
 mod thin;
 
 use axis::Span;
 pub(crate) use axis::{Axis, Scale};
 pub(crate) use look::LOOKS;
+use names::Names;
 use thin::{POINTS_MAX, thinned};
 
-/// Height of the drawing in its own pixels; the page scales it, but hardly.
-const HEIGHT: f64 = 330.0;
+/// Least height of the drawing in its own pixels; the page hardly scales it. Many names make it
+/// higher.
+const HEIGHT_MIN: f64 = 330.0;
 /// Above and below the plotting area: a half line of text, and ticks with the label of the x axis.
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
@@ -44,7 +47,7 @@ impl Size {
         }
     }
 
-    /// As many characters of a line's name are shown at its end.
+    /// Characters of a line of a name; a longer name has several.
     fn name_chars_max(self) -> usize {
         match self {
             Self::Half => 20,
@@ -63,6 +66,17 @@ pub(crate) enum Shape {
     Step,
 }
 
+/// The strength of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// One of several that differ in their looks.
+    Usual,
+    /// The one that stands for its repeats.
+    Bold,
+    /// A repeat of another, with its look, but without markers and name.
+    Thin,
+}
+
 /// A line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -74,17 +88,36 @@ pub(crate) struct Line {
     pub shape: Shape,
     /// Which colour, dashes and markers.
     pub look: usize,
+    /// Its strength.
+    pub weight: Weight,
 }
 
 impl Line {
     /// A line of straight pieces.
     pub(crate) fn straight(name: &str, look: usize, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.to_owned(), points, shape: Shape::Straight, look }
+        let weight = Weight::Usual;
+        Self { name: name.to_owned(), points, shape: Shape::Straight, look, weight }
     }
 
     /// A line of steps.
     pub(crate) fn step(name: &str, look: usize, points: Vec<(f64, f64)>) -> Self {
         Self { shape: Shape::Step, ..Self::straight(name, look, points) }
+    }
+
+    /// Repeats of one thing: the first is drawn bold and named, the others thin behind it.
+    pub(crate) fn repeats(
+        name: &str,
+        look: usize,
+        repeats: impl IntoIterator<Item = Vec<(f64, f64)>>,
+    ) -> Vec<Self> {
+        let mut lines: Vec<Self> =
+            repeats.into_iter().map(|points| Self::straight(name, look, points)).collect();
+        if lines.len() > 1 {
+            for (index, line) in lines.iter_mut().enumerate() {
+                line.weight = if index == 0 { Weight::Bold } else { Weight::Thin };
+            }
+        }
+        lines
     }
 }
 
@@ -135,7 +168,11 @@ struct Frame {
     y: Span,
     left: f64,
     right: f64,
+    /// The lower edge of the plotting area.
+    bottom: f64,
     size: Size,
+    /// Of the lines that have a name, in their order.
+    names: Names,
 }
 
 impl Plot {
@@ -146,16 +183,26 @@ impl Plot {
         self.draw_bands(&frame, &mut svg);
         self.draw_axes(&frame, &mut svg);
         let mut ends = Vec::new();
+        let (thin, named): (Vec<&Line>, Vec<&Line>) =
+            self.lines.iter().partition(|line| line.weight == Weight::Thin);
+        for line in thin {
+            draw_line(line, &frame, &mut svg);
+        }
         // The most important line comes last, so that it lies above the others.
-        for line in self.lines.iter().rev() {
-            if let Some(end) = draw_line(line, &frame, &mut svg) {
-                ends.push(end);
+        for (line, name) in named.into_iter().zip(&frame.names.own).rev() {
+            if let Some((x, y)) = draw_line(line, &frame, &mut svg) {
+                ends.push(End { x, y, look: line.look, name });
             }
         }
         self.draw_band_names(&frame, &mut svg);
         self.draw_rules(&frame, &mut svg);
         if ends.is_empty() {
-            svg.text((frame.left + frame.right) / 2.0, HEIGHT / 2.0, "mid muted", "no values");
+            svg.text(
+                (frame.left + frame.right) / 2.0,
+                frame.bottom / 2.0,
+                "mid muted",
+                "no values",
+            );
         }
         // Lines that end at the same height are named in the order of their importance.
         ends.reverse();
@@ -175,17 +222,20 @@ impl Plot {
         let x = Span::fit(&self.x, xs, if self.size == Size::Half { 6 } else { 10 });
         let y = Span::fit(&self.y, ys.chain(self.rules.iter().map(|rule| rule.y)), 6);
         let tick_chars = y.ticks.iter().map(|tick| tick.label.chars().count()).max().unwrap_or(1);
-        let name_chars = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+        let named = self.lines.iter().filter(|line| line.weight != Weight::Thin);
+        let names: Vec<&str> = named.map(|line| line.name.as_str()).collect();
+        let names = Names::of(&names, self.size.name_chars_max());
         let left = 34.0 + tick_chars as f64 * CHARACTER;
-        let right = self.size.width()
-            - 30.0
-            - name_chars.min(self.size.name_chars_max()) as f64 * CHARACTER;
+        let right = self.size.width() - 30.0 - names.width() as f64 * CHARACTER;
+        let bottom = (HEIGHT_MIN - BOTTOM).max(TOP + names.height() as f64 * LINE);
         Frame {
             x: x.over(left, right),
-            y: y.over(HEIGHT - BOTTOM, TOP),
+            y: y.over(bottom, TOP),
             left,
             right,
+            bottom,
             size: self.size,
+            names,
         }
     }
 
@@ -194,11 +244,11 @@ impl Plot {
             let (Some(from), Some(to)) = (frame.x.px(band.from), frame.x.px(band.to)) else {
                 continue;
             };
-            let (width, height) = ((to - from).max(1.0), HEIGHT - BOTTOM - TOP);
+            let (width, height) = ((to - from).max(1.0), frame.bottom - TOP);
             svg.raw(&format!(
                 "<rect class=\"band\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\" />"
             ));
-            svg.line("bandedge", from, TOP, from, HEIGHT - BOTTOM);
+            svg.line("bandedge", from, TOP, from, frame.bottom);
         }
     }
 
@@ -212,12 +262,12 @@ impl Plot {
             let fits = to - from > band.name.chars().count() as f64 * CHARACTER + 8.0;
             let (x, class) =
                 if fits { (from + 5.0, "halo muted") } else { (from - 5.0, "end halo muted") };
-            svg.text(x, HEIGHT - BOTTOM - 6.0, class, &band.name);
+            svg.text(x, frame.bottom - 6.0, class, &band.name);
         }
     }
 
     fn draw_axes(&self, frame: &Frame, svg: &mut Svg) {
-        let bottom = HEIGHT - BOTTOM;
+        let bottom = frame.bottom;
         for tick in &frame.y.ticks {
             let Some(y) = frame.y.px(tick.value) else { continue };
             svg.line("grid", frame.left, y, frame.right, y);
@@ -230,7 +280,8 @@ impl Plot {
         }
         svg.line("axis", frame.left, bottom, frame.right, bottom);
         svg.line("axis", frame.left, TOP, frame.left, bottom);
-        svg.text((frame.left + frame.right) / 2.0, HEIGHT - 8.0, "mid name", &self.x.label);
+        let below = bottom + BOTTOM - 8.0;
+        svg.text((frame.left + frame.right) / 2.0, below, "mid name", &self.x.label);
         let middle = (TOP + bottom) / 2.0;
         svg.raw(&format!(
             "<text class=\"mid name\" transform=\"translate(13 {middle}) rotate(-90)\">{}</text>",
@@ -247,8 +298,7 @@ impl Plot {
         }
         names.sort_by(|a, b| a.0.total_cmp(&b.0));
         let wanted: Vec<f64> = names.iter().map(|(y, _)| *y).collect();
-        for (y, (_, name)) in
-            spread(&wanted, TOP + 10.0, HEIGHT - BOTTOM - 4.0).into_iter().zip(names)
+        for (y, (_, name)) in spread(&wanted, TOP + 10.0, frame.bottom - 4.0).into_iter().zip(names)
         {
             svg.text(frame.left + 6.0, y, "halo", name);
         }
@@ -256,15 +306,15 @@ impl Plot {
 }
 
 /// The end of a line, where its name goes.
-struct End {
+struct End<'a> {
     x: f64,
     y: f64,
     look: usize,
-    name: String,
+    name: &'a [String],
 }
 
-/// Draws a line with its markers; `None` if it has no point.
-fn draw_line(line: &Line, frame: &Frame, svg: &mut Svg) -> Option<End> {
+/// Draws a line with its markers; returns its end, `None` if it has no point.
+fn draw_line(line: &Line, frame: &Frame, svg: &mut Svg) -> Option<(f64, f64)> {
     let points = thinned(&line.points, POINTS_MAX);
     let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
     for (x, y) in points {
@@ -275,13 +325,15 @@ fn draw_line(line: &Line, frame: &Frame, svg: &mut Svg) -> Option<End> {
         }
     }
     pieces.retain(|piece| !piece.is_empty());
-    let (x, y) = *pieces.last()?.last()?;
+    let end = *pieces.last()?.last()?;
     for piece in &pieces {
         let joined = if line.shape == Shape::Step { steps(piece) } else { piece.clone() };
-        svg.polyline(line.look, &line.name, &joined);
+        svg.polyline(line, &joined);
     }
-    svg.markers(line.look, &marked(&pieces, frame, line.look));
-    Some(End { x, y, look: line.look, name: line.name.clone() })
+    if line.weight != Weight::Thin {
+        svg.markers(line.look, &marked(&pieces, frame, line.look));
+    }
+    Some(end)
 }
 
 /// The corners of a staircase through points, each the end of its period.
@@ -320,22 +372,28 @@ fn marked(pieces: &[Vec<(f64, f64)>], frame: &Frame, look: usize) -> Vec<(f64, f
     marked
 }
 
-/// Names at the right of the plot, each as near to its line's end as the others let it.
-fn draw_names(mut ends: Vec<End>, frame: &Frame, svg: &mut Svg) {
+/// Names at the right of the plot, each as near to its line's end as the others let it, below the
+/// parts that all have in common.
+fn draw_names(mut ends: Vec<End<'_>>, frame: &Frame, svg: &mut Svg) {
+    let mut top = TOP;
+    for line in &frame.names.common {
+        svg.text(frame.right + 8.0, top + 4.0, "muted", line);
+        top += LINE;
+    }
     ends.sort_by(|a, b| a.y.total_cmp(&b.y));
-    let wanted: Vec<f64> = ends.iter().map(|end| end.y).collect();
-    for (y, end) in spread(&wanted, TOP, HEIGHT - BOTTOM).into_iter().zip(&ends) {
-        if frame.right - end.x < 40.0 && (end.y - y).abs() < 1.7 * LINE {
-            svg.line("leader", end.x, end.y, frame.right + 9.0, y);
+    // Every line of a name has a place of its own; the first is beside the line's end.
+    let wanted: Vec<f64> = ends.iter().flat_map(|end| end.name.iter().map(|_| end.y)).collect();
+    let mut places = spread(&wanted, top, frame.bottom).into_iter();
+    for end in &ends {
+        for (index, (text, y)) in end.name.iter().zip(places.by_ref()).enumerate() {
+            if index == 0 {
+                if frame.right - end.x < 40.0 && (end.y - y).abs() < 1.7 * LINE {
+                    svg.line("leader", end.x, end.y, frame.right + 9.0, y);
+                }
+                svg.markers(end.look, &[(frame.right + 14.0, y)]);
+            }
+            svg.text(frame.right + 22.0, y + 4.0, "", text);
         }
-        svg.markers(end.look, &[(frame.right + 14.0, y)]);
-        let chars_max = frame.size.name_chars_max();
-        let name: String = if end.name.chars().count() > chars_max {
-            end.name.chars().take(chars_max - 1).chain(['…']).collect()
-        } else {
-            end.name.clone()
-        };
-        svg.text(frame.right + 22.0, y + 4.0, "", &name);
     }
 }
 
@@ -366,16 +424,16 @@ impl Svg {
             let log = u8::from(span.scale == Scale::Log);
             format!("{:e},{:e},{from:.1},{to:.1},{log}", span.lo, span.hi)
         };
-        let width = frame.size.width();
+        let (width, height) = (frame.size.width(), frame.bottom + BOTTOM);
         let class = if frame.size == Size::Whole { "whole" } else { "half" };
         let (id, title, description) = (escaped(id), escaped(title), escaped(description));
         Self {
             out: format!(
-                "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {HEIGHT}\" role=\"img\" \
+                "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
                  aria-labelledby=\"{id}-t {id}-d\" data-x=\"{}\" data-y=\"{}\">\n\
                  <title id=\"{id}-t\">{title}</title><desc id=\"{id}-d\">{description}</desc>\n",
                 data(&frame.x, frame.left, frame.right),
-                data(&frame.y, HEIGHT - BOTTOM, TOP)
+                data(&frame.y, frame.bottom, TOP)
             ),
         }
     }
@@ -398,19 +456,24 @@ impl Svg {
         ));
     }
 
-    fn polyline(&mut self, look: usize, name: &str, points: &[(f64, f64)]) {
+    fn polyline(&mut self, line: &Line, points: &[(f64, f64)]) {
         let mut list = String::with_capacity(points.len() * 12);
         for (x, y) in points {
             list.push_str(&format!("{x:.1},{y:.1} "));
         }
-        let dashes = match look::dashes(look) {
+        let dashes = match look::dashes(line.look) {
             "" => String::new(),
             dashes => format!(" stroke-dasharray=\"{dashes}\""),
         };
+        // The pointer shows values of lines that have a name.
+        let (weight, name) = match line.weight {
+            Weight::Usual => ("", format!(" data-name=\"{}\"", escaped(&line.name))),
+            Weight::Bold => (" bold", format!(" data-name=\"{}\"", escaped(&line.name))),
+            Weight::Thin => (" thin", String::new()),
+        };
         self.raw(&format!(
-            "<polyline class=\"line s{}\"{dashes} data-name=\"{}\" points=\"{}\" />",
-            look % LOOKS,
-            escaped(name),
+            "<polyline class=\"line s{}{weight}\"{dashes}{name} points=\"{}\" />",
+            line.look % LOOKS,
             list.trim_end()
         ));
     }

@@ -57,3 +57,46 @@ fn a_hundred_thousand_points_are_thinned() {
     let svg = plot.svg("large");
     assert!(svg.len() < 60_000, "{}", svg.len());
 }
+
+#[test]
+fn a_legend_is_never_cut_to_equal_texts() {
+    let mut plot = tiny();
+    plot.lines = (0..LOOKS)
+        .map(|look| {
+            let kind = ["in memory", "on disk"][look % 2];
+            let state = ["cache empty", "cache full"][look / 2 % 2];
+            let name = format!("humboldt:ring-{} · in transit {kind} · {state}", look / 4);
+            Line::straight(&name, look, vec![(0.0, 1.0), (1.0, 3.0)])
+        })
+        .collect();
+    let svg = plot.svg("legend");
+    assert!(!svg.contains('…'), "{svg}");
+    for word in ["memory", "disk", "empty", "full"] {
+        let texts = svg.lines().filter(|line| line.starts_with("<text") && line.contains(word));
+        assert_eq!(texts.count(), LOOKS / 2, "{word}: {svg}");
+    }
+    // More names than fit make the drawing higher.
+    let height: f64 =
+        svg.split_once("viewBox=\"0 0 580 ").unwrap().1.split('"').next().unwrap().parse().unwrap();
+    let heights = svg.lines().filter(|line| line.starts_with("<text class=\"\" "));
+    let lowest = heights
+        .map(|line| {
+            line.split_once(" y=\"").unwrap().1.split('"').next().unwrap().parse::<f64>().unwrap()
+        })
+        .fold(0.0, f64::max);
+    assert!(lowest <= height - BOTTOM + 4.1 && height >= HEIGHT_MIN, "{lowest} of {height}");
+}
+
+#[test]
+fn repeats_are_thin_behind_the_bold_one() {
+    let mut plot = tiny();
+    plot.lines =
+        Line::repeats("squid:aufs", 2, (1..=3).map(|y| vec![(0.0, f64::from(y)), (1.0, 2.0)]));
+    let svg = plot.svg("repeats");
+    let lines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline")).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[..2].iter().all(|line| line.contains("s2 thin") && !line.contains("data-name")));
+    assert!(lines[2].contains("s2 bold") && lines[2].contains("data-name=\"squid:aufs\""));
+    assert_eq!(svg.matches(">squid:aufs</text>").count(), 1, "one name: {svg}");
+    assert_eq!(Line::repeats("one", 0, [vec![(0.0, 1.0)]])[0].weight, Weight::Usual);
+}

@@ -1,5 +1,6 @@
 //! The plots of a run over its fill ratio, and its distributions.
 
+use super::now;
 use crate::document::Figure;
 use crate::format::percent;
 use crate::plot::{Axis, Band, Line, Plot, Rule, Size};
@@ -26,7 +27,7 @@ fn fill_axis(run: &Run) -> Axis {
 
 fn last_quarter(run: &Run) -> Vec<Band> {
     let (from, to) = (run.summary.from_fill_ratio, run.summary.to_fill_ratio);
-    if !fills(run) || to <= 0.0 || from >= to {
+    if !fills(run) || to <= 0.0 || from >= to || now::judged_from(run).is_some() {
         return Vec::new();
     }
     vec![Band { from, to, name: "last quarter".to_owned() }]
@@ -66,9 +67,29 @@ pub(crate) fn trace(run: &Run) -> Figure {
         size: Size::Whole,
         ..plot_over_fill(run, "Throughput against fill ratio", description, axis, lines)
     };
-    let caption = "At fill ratio 1 the cache is full and begins to replace. Where the offered load lies above the answers, \
-                   the cache did not keep up.";
+    let caption = "Fill counts the bytes that could be stored. At 1 a cache that stored all of \
+                   them is full; one that stored less is not. Where the offered load lies above \
+                   the answers, the cache did not keep up.";
     Figure::draw("trace", caption, &plot)
+}
+
+/// What the store holds against what could have been stored; none if the subject does not say it.
+pub(crate) fn stored(run: &Run) -> Option<Figure> {
+    run.summary.stored_ratio?;
+    let size = run.plan.cache_bytes.max(1) as f64;
+    let held = |sample: &Sample| {
+        let bytes = sample.resources.and_then(|resources| resources.stored_bytes);
+        bytes.map_or(f64::NAN, |bytes| bytes as f64 / size)
+    };
+    let lines = vec![
+        Line::straight("stored", 0, over_fill(run, held)),
+        Line::straight("could have been", 1, over_fill(run, |sample| sample.fill_ratio.min(1.0))),
+    ];
+    let description = "Bytes in the store ÷ cache size, and fill, cut at a full cache.";
+    let plot = plot_over_fill(run, "Stored", description, Axis::linear("÷ cache size"), lines);
+    let caption = "The cache is full, and replaces, where the upper line has become level. Where \
+                   stored lies far below, the cache refused to store what it could have.";
+    Some(Figure::draw("stored", caption, &plot))
 }
 
 /// Response times against fill ratio.
@@ -93,7 +114,7 @@ pub(crate) fn response_times(run: &Run) -> Figure {
     plot.rules = thresholds(run, |name| !name.contains("added") && is_of_response(name));
     Figure::draw(
         "response",
-        "Logarithmic. Misses contain the origin's think time; dotted: the controller's thresholds.",
+        "Logarithmic. Misses contain the servers' think time. Dotted: the controller's thresholds.",
         &plot,
     )
 }
@@ -132,7 +153,7 @@ pub(crate) fn added_times(run: &Run) -> Figure {
     plot.rules = thresholds(run, |name| name.contains("added"));
     Figure::draw(
         "added",
-        "Without the origin's think time and the links: what cache and waiting add.",
+        "Without the servers' think time and the links: the time in the cache and in queues.",
         &plot,
     )
 }
@@ -186,7 +207,8 @@ pub(crate) fn hit_ratio(run: &Run) -> Figure {
         Line::straight("hit ratio", 0, over_fill(run, hits)),
         Line::straight("offered", 1, over_fill(run, offered)),
     ];
-    let description = "Hits in per cent of answers to plain GETs, and what the requests offered.";
+    let description =
+        "Hits in per cent of answers to plain GETs, and the hits that the requests offered.";
     let axis = Axis::linear("% of plain answers").at_least(0.0, 60.0);
     let mut plot = plot_over_fill(run, "Hit ratio", description, axis, lines);
     let ideal = run.plan.ideal_hit_ratio;
@@ -214,8 +236,7 @@ pub(crate) fn byte_hit_ratio(run: &Run) -> Figure {
         Line::straight("byte hit ratio", 0, over_fill(run, hits)),
         Line::straight("offered", 1, over_fill(run, offered)),
     ];
-    let description =
-        "Bytes from hits in per cent of all bytes of plain answers, and what the requests offered.";
+    let description = "Bytes from hits in per cent of all bytes of plain answers, and those that the requests offered.";
     let axis = Axis::linear("% of plain bytes").at_least(0.0, 60.0);
     let plot = plot_over_fill(run, "Byte hit ratio", description, axis, lines);
     Figure::draw("bytehits", "Large objects weigh more here than in the hit ratio.", &plot)
@@ -263,7 +284,7 @@ pub(crate) fn distribution(id: &str, title: &str, classes: &[(&str, &Histogram)]
         bands: Vec::new(),
         rules: Vec::new(),
     };
-    Figure::draw(id, "Read: so many per cent of the answers took at most so long.", &plot)
+    Figure::draw(id, "The share of the answers that took no longer than a time.", &plot)
 }
 
 /// (time in ms, share in per cent of values up to it), rising from zero.

@@ -4,7 +4,7 @@
 pub(crate) const TERMS: &[(&str, &str)] = &[
     (
         "Offered load",
-        "Requests per second that come due. They come whatever the cache does: a slow cache does not slow the load down.",
+        "Requests per second that users want to make. A slow cache does not reduce it.",
     ),
     (
         "Throughput",
@@ -21,43 +21,70 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
     ),
     (
         "Added time",
-        "Response time less what the simulated world itself takes: the origin's think time and link for a miss, the client's \
-         link. It is what cache and waiting add.",
+        "Response time minus the simulated delays: the server's think time and link for a miss, and the user's link. The rest \
+         is the time in the cache and in queues.",
     ),
     (
         "Hit",
-        "An answer to a plain GET whose request the origin did not see. Hit ratio: hits ÷ answers to plain GETs.",
+        "An answer to a plain GET whose request the server did not see. Hit ratio: hits ÷ answers to plain GETs.",
     ),
     ("Byte hit ratio", "The same counted in bytes of bodies."),
     (
         "Ideal, offered",
-        "The share of plain GETs for something cachable that was asked for before: ideal is computed from the workload, offered counted in exactly the requests of this run. A real cache stays a little below: a first request that was answered with 304, was a HEAD or was aborted brings it nothing to store.",
+        "The share of plain GETs for cachable objects that were requested before. Ideal: computed from the workload. Offered: \
+         counted in the requests of this run. A real cache stays a little below: a first request that was answered with \
+         304, was a HEAD or was aborted gives it nothing to store.",
     ),
     (
         "Fill ratio",
-        "Bytes of cachable answers to plain GETs that were not hits, ÷ size of the cache. At 1 a cache is full and begins to \
-         replace; at 2 it has replaced everything once. Answers to reloads and revalidations are written too but not counted.",
+        "Bytes of cachable answers to plain GETs that were not hits, ÷ size of the cache: what \
+         could have been stored. At 1 a cache that stored all of it is full and begins to \
+         replace; at 2 it has replaced everything once. Answers to reloads and revalidations are \
+         written too but not counted.",
+    ),
+    (
+        "Stored",
+        "Bytes in the stores, as the subject itself says it, ÷ size of the cache. Heads, reloads \
+         and the units in which a store takes its room count too, so it may be more than fill.",
+    ),
+    (
+        "Written per byte stored",
+        "Bytes that the store's own devices wrote in the last quarter (or, without such devices, \
+         that the subject's processes made the disks write), ÷ bytes of the objects that the \
+         subject says it stored in that time.",
+    ),
+    (
+        "Memory per object",
+        "Growth of resident memory during the run, ÷ growth of the number of objects in its \
+         stores. Objects that are kept in memory count with what they hold.",
+    ),
+    (
+        "Flatness",
+        "Slope of throughput over fill ratio from 0.5 to 2.0, in per cent of the mean throughput \
+         for each unit of fill. Neighbouring samples are alike, so the line goes through the \
+         means of ten equal parts, and the 95 % interval comes from their distances to it. Not \
+         known if a part has fewer than two good samples.",
     ),
     (
         "Last quarter",
-        "The samples in the last 25 % of the fill ratio that was reached. The summary and the distributions are theirs.",
+        "The samples in the last 25 % of the fill ratio that was reached. The summary and the distributions are of these.",
     ),
     ("p50, p95, p99", "50, 95, 99 of 100 answers were faster than this."),
     (
         "Backlog",
-        "Requests that are due and not answered. Waiting: those of them that could not even be sent.",
+        "Requests that are due and not answered. Waiting: the part of them that could not even be sent.",
     ),
     (
         "Wrong content",
         "A byte, a head, a version or a freshness that this URL cannot have at this moment. Every byte of every answer is checked.",
     ),
     (
-        "Limited by the laboratory",
-        "Robots or origins had no CPU time left, or were late with what they had to send, in that sample: the figure is then a \
-         lower bound of what the cache can do.",
+        "Spoiled sample",
+        "The laboratory's users or servers had no CPU time left, or were late, or others had the processors. Such a sample is \
+         repeated and is in no figure of the last quarter.",
     ),
     (
         "CPU time per answer",
-        "CPU time, user and system, of all processes of the subject in the last quarter, ÷ its answers.",
+        "CPU time (user and system) of all processes of the subject in the last quarter, ÷ its answers.",
     ),
 ];

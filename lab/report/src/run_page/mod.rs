@@ -1,16 +1,21 @@
 //! The page of one run.
 
+mod curve;
 mod figures;
+mod filling;
 mod glossary;
+mod now;
 mod resources;
 mod tables;
 mod words;
 
 use crate::document::{Document, Fold, Section};
-use crate::format::plain_lines;
+use crate::format::{number, plain_lines};
+use crate::provenance;
 use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
+pub(crate) use filling::{filled, flatness, flatness_of, written};
 pub(crate) use tables::fault_tables;
 pub use words::objection;
 pub(crate) use words::{lead, title, warnings};
@@ -20,9 +25,8 @@ const FILE_CHARS_MAX: usize = 200_000;
 
 /// The page of a run that goes on or has ended.
 pub(crate) fn document(run: &Run) -> Document {
-    let sections = vec![
-        result(run),
-        trace(run),
+    let beginning = [now::section(run), result(run), trace(run)];
+    let sections = beginning.into_iter().chain(curve::section(run)).chain([
         times(run),
         hits(run),
         errors(run),
@@ -31,17 +35,24 @@ pub(crate) fn document(run: &Run) -> Document {
         controller(run),
         environment(run),
         Section { terms: glossary::TERMS.to_vec(), ..Section::new("What the numbers mean") },
-    ];
+    ]);
     Document {
         title: title(run),
         subtitle: words::subtitle(run),
         lead: lead(run),
         warnings: warnings(run),
-        sections,
+        sections: sections.collect(),
     }
 }
 
 fn result(run: &Run) -> Section {
+    if let Some(from) = now::judged_from(run) {
+        let text = format!(
+            "Not judged yet: the result is the last quarter, which begins at fill ratio {}.",
+            number(from, 2)
+        );
+        return Section { text, ..Section::new("Result") };
+    }
     Section {
         short: true,
         tables: vec![tables::summary(run), tables::times(run)],
@@ -50,7 +61,8 @@ fn result(run: &Run) -> Section {
 }
 
 fn trace(run: &Run) -> Section {
-    Section { figures: vec![figures::trace(run)], ..Section::new("Trace") }
+    let figures = [figures::trace(run)].into_iter().chain(figures::stored(run)).collect();
+    Section { figures, ..Section::new("Trace") }
 }
 
 fn times(run: &Run) -> Section {
@@ -128,7 +140,7 @@ fn environment(run: &Run) -> Section {
         })
         .collect();
     Section {
-        tables: vec![tables::facts(&run.manifest)],
+        tables: vec![provenance::of_one(&run.manifest), tables::facts(&run.manifest)],
         folds,
         ..Section::new("Configuration and environment")
     }

@@ -180,14 +180,14 @@ pub(crate) fn laboratory(run: &Run) -> Vec<Figure> {
     };
     // Too short a time for a logarithmic axis is drawn as 1 µs.
     let lag = vec![
-        over_time("robots", 0, |sample| sample.tally.lag.percentile_us(99.0).max(1) as f64 / 1e3),
-        over_time("origins", 1, |sample| sample.origin.lag.percentile_us(99.0).max(1) as f64 / 1e3),
+        over_time("users", 0, |sample| sample.tally.lag.percentile_us(99.0).max(1) as f64 / 1e3),
+        over_time("servers", 1, |sample| sample.origin.lag.percentile_us(99.0).max(1) as f64 / 1e3),
     ];
     let cpu = vec![
-        over_time("robots", 0, |sample| {
+        over_time("users", 0, |sample| {
             busy_percent(sample.tally.cpu_us, sample.tally.period_us, sample.tally.threads)
         }),
-        over_time("origins", 1, |sample| {
+        over_time("servers", 1, |sample| {
             busy_percent(sample.origin.cpu_us, sample.origin.period_us, sample.origin.threads)
         }),
     ];
@@ -206,7 +206,7 @@ pub(crate) fn laboratory(run: &Run) -> Vec<Figure> {
             "Lateness of the laboratory",
             Axis::log("p99, ms"),
             lag,
-            "How late robots send and origins answer while nothing keeps them from it.",
+            "How late users send and servers answer although nothing keeps them from it.",
         ),
     ]
 }

@@ -1,7 +1,9 @@
 //! The tables of a run.
 
+use super::{figures, filling};
 use crate::format::{
-    NOTHING, bytes, count, counted, duration, milliseconds, number, percent, plain, rough, share,
+    NOTHING, bytes, count, counted, duration, milliseconds, minutes, number, percent, plain, rough,
+    share,
 };
 use crate::table::Table;
 use humboldt_lab_record::{FaultKind, FaultSample, KindTally, Manifest, Run, Sample, TimesSummary};
@@ -13,14 +15,27 @@ const DECISIONS_EACH_END: usize = 200;
 const URL_CHARS_MAX: usize = 300;
 const EVIDENCE_CHARS_MAX: usize = 120;
 
+/// The columns of decisions.
+const DECISION_COLUMNS: [&str; 9] = [
+    "#sample",
+    "#at",
+    "#fill",
+    "#load/s",
+    "#answers/s",
+    "#mean response",
+    "state",
+    "why",
+    "#next/s",
+];
+
 /// The last quarter in a few figures.
 pub(crate) fn summary(run: &Run) -> Table {
     let (summary, tally) = (&run.summary, &run.last_quarter);
     let caption = format!(
-        "Last quarter: fill ratio {} to {}, {} samples",
+        "Last quarter: fill ratio {} to {}, {}",
         number(summary.from_fill_ratio, 2),
         number(summary.to_fill_ratio, 2),
-        summary.samples
+        counted(u64::from(summary.samples), "sample")
     );
     let mut table = Table::new(&caption, &["", "#measured", "to compare with"]);
     let mut row = |name: &str, measured: String, beside: String| {
@@ -40,6 +55,7 @@ pub(crate) fn summary(run: &Run) -> Table {
         match (summary.sustained_per_s, summary.limit_reached) {
             (None, _) => NOTHING.to_owned(),
             (Some(sustained), Some(false)) => format!("at least {}", rough(sustained)),
+            (Some(sustained), None) => format!("{} (limit not recorded)", rough(sustained)),
             (Some(sustained), _) => rough(sustained),
         },
         ceiling.unwrap_or_default(),
@@ -52,6 +68,15 @@ pub(crate) fn summary(run: &Run) -> Table {
             format!("in {samples}, to fill ratio {}", number(held.fill_ratio, 2)),
         );
     }
+    row(
+        "Mean response time",
+        milliseconds(summary.response.mean_ms),
+        format!(
+            "p95 of hits {}, of misses {}",
+            milliseconds(summary.hits.p95_ms),
+            milliseconds(summary.misses.p95_ms)
+        ),
+    );
     let ideal = run.plan.ideal_hit_ratio;
     row(
         "Hit ratio",
@@ -74,6 +99,16 @@ pub(crate) fn summary(run: &Run) -> Table {
         count(summary.faults),
         format!("of them {} with wrong content", counted(summary.wrong_content, "answer")),
     );
+    costs(run, &mut table);
+    table
+}
+
+/// Rows of what the answers cost: processor time, memory, room and writes; and how flat they were.
+fn costs(run: &Run, table: &mut Table) {
+    let summary = &run.summary;
+    let mut row = |name: &str, measured: String, beside: String| {
+        table.row([name.to_owned(), measured, beside])
+    };
     if let Some(cpu_us) = summary.cpu_us_per_answer {
         let cores = cpu_us * summary.throughput_per_s / 1e6;
         row("CPU time per answer, µs", rough(cpu_us), format!("{} cores busy", rough(cores)));
@@ -81,8 +116,30 @@ pub(crate) fn summary(run: &Run) -> Table {
     if let Some(resident) = summary.resident_bytes_max {
         let cache = bytes(run.plan.cache_bytes as f64);
         row("Largest resident memory", bytes(resident as f64), format!("cache size {cache}"));
+        row(
+            "Memory per object",
+            filling::or_nothing(summary.resident_bytes_per_object, bytes),
+            "growth of resident memory, its objects in memory included".to_owned(),
+        );
     }
-    table
+    let fill = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
+    row(
+        "Filled at the end, ÷ cache size",
+        filling::stored(summary),
+        format!("{} could have been stored since the start", number(fill, 2)),
+    );
+    if let Some(offered) = summary.written_per_offered {
+        row(
+            "Written per byte stored",
+            filling::or_nothing(summary.written_per_stored, |ratio| number(ratio, 2)),
+            format!("{} per byte that could have been stored", number(offered, 2)),
+        );
+    }
+    row(
+        "Flatness, fill 0.5 to 2.0",
+        filling::flatness(summary.flatness),
+        "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
+    );
 }
 
 /// Response times by class.
@@ -174,7 +231,7 @@ pub(crate) fn kinds(caption: &str, first: &str, tallies: &BTreeMap<String, KindT
 /// Events besides answers, over the whole run.
 pub(crate) fn totals(run: &Run) -> Table {
     let total = &run.total;
-    let mut table = Table::new("Both sides, whole run", &["", "#robots", "#origins"]);
+    let mut table = Table::new("Both sides, whole run", &["", "#users", "#servers"]);
     let origin = |count_of: fn(&humboldt_lab_record::OriginTally) -> u64| -> u64 {
         run.samples.iter().map(|sample| count_of(&sample.origin)).sum()
     };
@@ -193,11 +250,21 @@ pub(crate) fn totals(run: &Run) -> Table {
             bytes(origin(|tally| tally.body_bytes) as f64),
         ),
         ("Connections made", count(total.connects), count(origin(|tally| tally.connects))),
+        (
+            "TLS handshakes, full",
+            count(total.handshakes.full),
+            count(origin(|tally| tally.handshakes.full)),
+        ),
+        (
+            "TLS handshakes, resumed",
+            count(total.handshakes.resumed),
+            count(origin(|tally| tally.handshakes.resumed)),
+        ),
         ("Written by reloads and IMS", bytes(total.refill_bytes as f64), String::new()),
         ("CPU time, s", rough(total.cpu_us as f64 / 1e6), rough(origin_cpu_s)),
     ];
-    for (name, robots, origins) in rows {
-        table.row([name.to_owned(), robots, origins]);
+    for (name, users, servers) in rows {
+        table.row([name.to_owned(), users, servers]);
     }
     table
 }
@@ -208,7 +275,8 @@ pub(crate) fn settings(run: &Run) -> Table {
     let mut table = Table::new("Settings", &["", "value"]);
     let goal = match plan.goal.time_max_s {
         Some(time) => {
-            format!("fill ratio {}, or {} h:mm:ss", number(plan.goal.fill_ratio, 2), duration(time))
+            let fill = number(plan.goal.fill_ratio, 2);
+            format!("fill ratio {fill}, or at most {}", minutes(time))
         }
         None => format!("fill ratio {}", number(plan.goal.fill_ratio, 2)),
     };
@@ -229,8 +297,7 @@ pub(crate) fn settings(run: &Run) -> Table {
 
 /// The controller's judgement of every sample; of very many, of the first and the last.
 pub(crate) fn decisions(run: &Run) -> Table {
-    let columns = ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
-    let mut table = Table::new("Decisions", &columns);
+    let mut table = Table::new("Decisions", &DECISION_COLUMNS);
     let samples = run.samples.len();
     let mut left_out = 0;
     for (position, sample) in run.samples.iter().enumerate() {
@@ -244,7 +311,14 @@ pub(crate) fn decisions(run: &Run) -> Table {
     if left_out > 0 { table.note(&note) } else { table }
 }
 
-fn decision(sample: &Sample) -> [String; 8] {
+/// The last decisions, the newest first.
+pub(crate) fn last_decisions(run: &Run, count_max: usize) -> Table {
+    let mut table = Table::new("Last decisions", &DECISION_COLUMNS);
+    run.samples.iter().rev().take(count_max).for_each(|sample| table.row(decision(sample)));
+    table
+}
+
+fn decision(sample: &Sample) -> [String; 9] {
     let mut why = plain(&sample.verdict.reason, URL_CHARS_MAX);
     if let Some(limit) = &sample.lab_limited
         && sample.verdict.reason != *limit
@@ -258,6 +332,7 @@ fn decision(sample: &Sample) -> [String; 8] {
         number(sample.fill_ratio, 3),
         rough(sample.load_per_s),
         rough(sample.throughput_per_s()),
+        milliseconds(figures::mean_response_ms(sample)),
         format!("{}{sustained}", plain(&sample.verdict.state, URL_CHARS_MAX)),
         why,
         rough(sample.verdict.next_load_per_s),
@@ -271,4 +346,46 @@ pub(crate) fn facts(manifest: &Manifest) -> Table {
         table.row([plain(name, URL_CHARS_MAX), plain(value, 2 * URL_CHARS_MAX)]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_page::lead;
+    use crate::testing::synthetic;
+
+    /// The measured cell and the one beside it, of a row of the summary.
+    fn row(run: &Run, name: &str) -> (String, String) {
+        let table = summary(run);
+        let row = table.rows.into_iter().find(|row| row[0].starts_with(name)).expect(name);
+        (row[1].clone(), row[2].clone())
+    }
+
+    #[test]
+    fn a_limit_that_was_not_recorded_is_neither_reached_nor_not() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        run.summary.sustained_per_s = Some(97.0);
+        let says = |run: &Run| (row(run, "Sustained").0, lead(run).contains("is not recorded"));
+        run.summary.limit_reached = Some(true);
+        assert_eq!(says(&run), ("97.0".to_owned(), false));
+        run.summary.limit_reached = Some(false);
+        assert_eq!(says(&run), ("at least 97.0".to_owned(), false));
+        // An older summary.json.
+        run.summary.limit_reached = None;
+        run.outcome = humboldt_lab_record::Outcome::Running;
+        assert_eq!(says(&run), ("97.0 (limit not recorded)".to_owned(), true));
+    }
+
+    #[test]
+    fn the_summary_has_response_times_and_what_was_stored() {
+        let mut run = synthetic("squid:aufs", 100.0, 40);
+        (run.summary.response.mean_ms, run.summary.hits.p95_ms) = (12.0, 34.0);
+        let (mean, beside) = row(&run, "Mean response time");
+        assert!(mean == "12.0 ms" && beside.contains("34.0 ms"), "{mean}, {beside}");
+        assert_eq!(row(&run, "Filled at the end").0, "not known");
+        assert_eq!(row(&run, "Memory per object").0, NOTHING);
+        run.summary.stored_ratio = Some(0.5);
+        assert_eq!(row(&run, "Filled at the end").0, "0.50");
+        assert_eq!(decisions(&run).columns[5].label, "mean response");
+    }
 }

@@ -1,5 +1,6 @@
 //! The result in a sentence, and the warnings.
 
+use super::now;
 use crate::document::Warning;
 use crate::format::{
     count, counted, date_time, duration, milliseconds, number, percent, plain, rough, share,
@@ -10,7 +11,7 @@ use humboldt_lab_record::{FaultKind, Outcome, Run};
 const NEAR_CALIBRATION: f64 = 0.8;
 /// A last quarter of fewer samples has little meaning.
 const FEW_SAMPLES: u32 = 20;
-/// So many requests without a right answer may have had bad luck.
+/// A smaller share of requests without a right answer may be chance.
 const FAULT_SHARE_GRAVE: f64 = 0.001;
 /// As many characters of a reason are shown.
 const REASON_CHARS_MAX: usize = 400;
@@ -58,6 +59,13 @@ pub(crate) fn lead(run: &Run) -> String {
         ),
         _ => String::new(),
     };
+    if let Some(from) = now::judged_from(run) {
+        return format!(
+            "{so_far}answered {} requests/s in the last sample. The result is the last quarter, from fill ratio {} on.",
+            rough(last.throughput_per_s()),
+            number(from, 2)
+        );
+    }
     let rate = rate(run);
     let text = format!(
         "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
@@ -92,10 +100,14 @@ fn rate(run: &Run) -> String {
         (_, Some(objection)) if is_over => {
             format!("no result: {objection}. It answered {answered} requests/s")
         }
-        (None, _) => format!("answered {answered} requests/s, and sustained no load,"),
+        (None, _) => format!("answered {answered} requests/s and sustained no load"),
         (Some(sustained), _) if summary.limit_reached == Some(false) => {
             format!("sustains at least {} answers/s; its limit was not reached", rough(sustained))
         }
+        (Some(sustained), _) if summary.limit_reached.is_none() => format!(
+            "sustains {} answers/s (whether its limit was reached is not recorded)",
+            rough(sustained)
+        ),
         (Some(sustained), _) => format!("sustains {} answers/s", rough(sustained)),
     }
 }
@@ -121,25 +133,21 @@ fn mild(heading: &str, text: String) -> Warning {
     Warning { grave: false, heading: heading.to_owned(), text }
 }
 
-/// Everything that a reader must know before believing the figures, the gravest first.
+/// Everything that a reader must know before believing the figures, the gravest first. Of a run
+/// that has not come to its last quarter, nothing about that quarter.
 pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
-    let mut found: Vec<Warning> = [
-        wrong_content(run),
-        lab_limited(run),
-        ended(run),
-        other_faults(run),
-        near_calibration(run),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let is_judged = now::judged_from(run).is_none();
+    let of_quarter = [lab_limited(run), other_faults(run), near_calibration(run)];
+    let of_quarter = of_quarter.into_iter().flatten().filter(|_| is_judged);
+    let always = [wrong_content(run), ended(run)].into_iter().flatten();
+    let mut found: Vec<Warning> = always.chain(of_quarter).collect();
     found.extend(time_scale(run));
     found.extend(few_samples(run));
     found.extend(excused(run));
     if !run.manifest.skipped.is_empty() {
         let reasons: Vec<String> =
             run.manifest.skipped.iter().map(|reason| plain(reason, REASON_CHARS_MAX)).collect();
-        found.push(mild("Not done as asked", format!("{}.", reasons.join("; "))));
+        found.push(mild("Options that were skipped", format!("{}.", reasons.join("; "))));
     }
     found.sort_by_key(|warning| !warning.grave);
     found
@@ -156,17 +164,19 @@ fn ended(run: &Run) -> Option<Warning> {
         Outcome::Failed(reason) => Some(grave(
             "The run failed",
             format!(
-                "{}. What was measured until then is kept: {kept}.",
+                "{}. The measurements until then are kept: {kept}.",
                 plain(reason, REASON_CHARS_MAX)
             ),
         )),
         Outcome::Interrupted => Some(grave(
             "The run was interrupted",
-            format!("What was measured until then is kept: {kept}."),
+            format!("The measurements until then are kept: {kept}."),
         )),
         Outcome::TimeUp if reached < run.plan.goal.fill_ratio => Some(grave(
             "The time was up before the cache was filled as planned",
-            format!("Only {kept}; the figures may be those of an emptier, faster cache."),
+            format!(
+                "Only {kept}; the figures may be those of a cache with more room, which is faster."
+            ),
         )),
         _ => None,
     }
@@ -297,8 +307,8 @@ fn excused(run: &Run) -> Option<Warning> {
         mild(
             "Excused hits",
             format!(
-                "{} hits after a reload or the like were not counted as errors, because the subject's file says that \
-                 this is its habit.",
+                "{} hits after a reload or the like were not counted as errors, because the subject's file excuses \
+                 them.",
                 count(run.total.excused)
             ),
         )

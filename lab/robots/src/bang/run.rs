@@ -5,11 +5,13 @@ use super::target::{Prepared, Preparer};
 use super::{Bang, BangEvent, BangRecord, BangReport, BangTarget, TICK_US};
 use crate::answer::{Answer, Step};
 use crate::chain::{Chain, Links};
-use crate::connection::{Connection, Got};
+use crate::connection::Connection;
 use crate::expected::{Asked, fault};
-use crate::plan::RobotsError;
+use crate::plan::{RobotsError, TlsWay};
+use crate::secure;
 use crate::slab::Slab;
 use humboldt_lab_record::{Fault, FaultKind};
+use humboldt_lab_tls::{ChannelError, Got, Handshake, Users};
 use humboldt_lab_wire::{Clock, Poller, Ready};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -30,6 +32,8 @@ struct Loop<'b, Targets> {
     ages: Chain,
     links: Links,
     buffer: Vec<u8>,
+    /// The connections' memories of TLS.
+    users: Option<Users>,
     report: BangReport,
     on_event: &'b mut dyn FnMut(BangEvent<'_>) -> bool,
     /// When time was last told.
@@ -63,6 +67,7 @@ pub(super) fn run(
         ages: Chain::default(),
         links: Links::default(),
         buffer: vec![0; READ_BYTES],
+        users: bang.tls.as_ref().map(|tls| tls.trust.users()),
         report: BangReport::default(),
         on_event,
         tick_us: 0,
@@ -159,12 +164,35 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         }
     }
 
+    /// Sends the request, or first that for its tunnel.
     fn send(&mut self, slot: u32) {
         let Some(busy) = self.busy.get_mut(slot) else { return };
-        busy.connection.reader.begin(busy.prepared.asked);
-        if let Err(error) = busy.connection.send(&busy.prepared.bytes) {
+        let Busy { connection, prepared, .. } = busy;
+        let way = self.bang.tls.as_ref().map(|tls| tls.way);
+        let needs_tunnel = way.is_some_and(TlsWay::has_tunnels) && !connection.tunnelled;
+        let sent = if needs_tunnel {
+            connection.reader.begin(Asked::Tunnel { allowed: true });
+            connection.send(&prepared.connect())
+        } else {
+            if let Some(users) = self.users.as_mut().filter(|_| !connection.is_tls()) {
+                let name = prepared.tls_name(&self.bang.route);
+                if let Err(error) = connection.begin_tls(users, slot, &name) {
+                    return self.finish(slot, Err(secure::fault(error.to_string())));
+                }
+            }
+            connection.reader.begin(prepared.asked);
+            connection.send(&prepared.bytes)
+        };
+        if let Err(error) = sent {
             self.lost(slot, Some(error));
         }
+    }
+
+    /// The proxy has made the tunnel: TLS begins in it.
+    fn go_into_tunnel(&mut self, slot: u32) {
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        busy.connection.tunnelled = true;
+        self.send(slot);
     }
 
     fn on_ready(&mut self, ready: Ready) {
@@ -193,22 +221,29 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     fn receive(&mut self, slot: u32, closed: bool) {
         loop {
             let Some(busy) = self.busy.get_mut(slot) else { return };
-            let count = match busy.connection.receive(&mut self.buffer) {
+            let received = busy.connection.receive(&mut self.buffer);
+            if let Some(handshake) = busy.connection.take_handshake() {
+                self.report.handshakes.add(handshake == Handshake::Resumed);
+            }
+            let count = match received {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => return,
                 Ok(Got::End) => return self.lost(slot, None),
                 Err(error) => return self.lost(slot, Some(error)),
             };
+            let drained = busy.connection.has_drained(count, self.buffer.len());
+            let is_tunnel = busy.connection.reader.is_for_tunnel();
             let clock = &self.clock;
             match busy.connection.reader.feed(&self.buffer[..count], || clock.unix_us()) {
                 Err(fault) => return self.finish(slot, Err(fault)),
+                Ok(Step::Done(_)) if is_tunnel => return self.go_into_tunnel(slot),
                 Ok(Step::Done(answer)) => {
                     let keep_alive = answer.keep_alive && !closed;
                     return self.finish(slot, Ok(Answer { keep_alive, ..answer }));
                 }
                 Ok(Step::More) => {}
             }
-            if Poller::drained(count, self.buffer.len()) && !closed {
+            if drained && !closed {
                 return;
             }
         }
@@ -216,7 +251,7 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
 
     /// The connection ended. A request on a used connection that was just being closed goes again
     /// on a new one.
-    fn lost(&mut self, slot: u32, error: Option<Errno>) {
+    fn lost(&mut self, slot: u32, error: Option<ChannelError>) {
         let Some(busy) = self.busy.get_mut(slot) else { return };
         if busy.connection.answers > 0 && busy.connection.reader.is_untouched() {
             let Some(busy) = self.take(slot) else { return };
@@ -224,6 +259,7 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         }
         let outcome = match error {
             None => busy.connection.reader.end(),
+            Some(ChannelError::Handshake(why)) => Err(secure::fault(why)),
             Some(error) => {
                 let got = format!("{error} after {}", busy.connection.reader.progress());
                 Err(fault(FaultKind::Disconnected, None, "an answer".into(), got))
@@ -276,7 +312,8 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         self.ages.remove(&mut self.links, slot);
         self.ages.push_back(&mut self.links, slot);
         let Some(busy) = self.busy.get_mut(slot) else { return };
-        if busy.prepared.address != next.address {
+        let is_elsewhere = busy.prepared.authority != next.authority;
+        if busy.prepared.address != next.address || (busy.connection.is_tls() && is_elsewhere) {
             self.take(slot);
             return self.begin(next, now_us);
         }

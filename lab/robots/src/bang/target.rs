@@ -2,8 +2,8 @@
 
 use super::{Bang, BangTarget};
 use crate::expected::{Asked, AskedObject};
-use crate::plan::Route;
-use crate::request::{Manner, write_request, write_url};
+use crate::plan::{Route, TlsWay, scheme};
+use crate::request::{Manner, write_connect, write_request, write_url};
 use humboldt_lab_workload::{Ask, AskKind, ObjectName};
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,13 +14,36 @@ const URL_BYTES_MAX: usize = 8 * 1024;
 /// Servers whose addresses are remembered, in direct runs.
 const SERVERS_MAX: usize = 10_000;
 
+/// The ports of URLs that name none.
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+
 /// One request, ready to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
     pub(super) url: String,
+    /// Host and port of the URL.
+    pub(super) authority: String,
     pub(super) address: SocketAddr,
     pub(super) bytes: Vec<u8>,
     pub(super) asked: Asked,
+}
+
+impl Prepared {
+    /// The request for a tunnel to the server.
+    pub(super) fn connect(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_connect(true, with_port(&self.authority, HTTPS_PORT).as_bytes(), &mut bytes);
+        bytes
+    }
+
+    /// The name of the server with which TLS is spoken.
+    pub(super) fn tls_name(&self, route: &Route) -> String {
+        match route {
+            Route::Accelerator { host, .. } => host.clone(),
+            Route::Forward { .. } | Route::Direct => self.authority.clone(),
+        }
+    }
 }
 
 /// Prepares requests, and remembers the addresses of servers' names.
@@ -56,7 +79,7 @@ impl<'b> Preparer<'b> {
     /// The laboratory's object that a URL names, and the server that it names.
     fn lab_ask(&self, url: &str) -> Option<(Ask, Option<String>)> {
         let world = self.bang.world.as_ref()?;
-        let (authority, path) = split(url)?;
+        let (authority, path) = self.split(url)?;
         let name = ObjectName::parse(path.as_bytes()).filter(|name| world.workload.knows(name))?;
         // Numbers far apart look like those of other runs do, and none is 0.
         let id = (self.prepared ^ world.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -91,19 +114,21 @@ impl<'b> Preparer<'b> {
         let origin = origin.unwrap_or_else(own);
         let (workload, facts) = (&world.workload, world.workload.facts(world.seed, &ask.name));
         let mut bytes = Vec::new();
-        write_url(workload, origin.as_bytes(), &ask, &mut bytes);
+        write_url(workload, scheme(self.bang.tls.as_ref()), origin.as_bytes(), &ask, &mut bytes);
         let url = String::from_utf8_lossy(&bytes).into_owned();
         bytes.clear();
-        let manner =
-            Manner { route: &self.bang.route, origin: origin.as_bytes(), tunnelled: false };
+        let way = self.bang.tls.as_ref().map(|tls| tls.way);
+        let tunnelled = way.is_some_and(TlsWay::has_tunnels);
+        let manner = Manner { route: &self.bang.route, origin: origin.as_bytes(), tunnelled };
         write_request(workload, manner, &ask, &facts, sent_unix_us, &mut bytes);
         if !self.bang.keep_alive {
             insert_close(&mut bytes);
         }
-        let object =
-            AskedObject { ask, facts, tunnelled: false, sent_unix_us, excuse_reload_hits: false };
+        // Only a proxy that reads what is in its tunnels may answer from a store.
+        let tunnelled = way == Some(TlsWay::Tunnel);
+        let object = AskedObject { ask, facts, tunnelled, sent_unix_us, excuse_reload_hits: false };
         let address = self.address(&origin).ok_or_else(|| format!("{url}: no such server"))?;
-        Ok(Prepared { url, address, bytes, asked: Asked::Object(object) })
+        Ok(Prepared { url, authority: origin, address, bytes, asked: Asked::Object(object) })
     }
 
     fn prepare_foreign(&mut self, url: String) -> Result<Prepared, String> {
@@ -111,12 +136,15 @@ impl<'b> Preparer<'b> {
             return Err(format!("{:?}…: longer than {URL_BYTES_MAX} bytes", start(&url)));
         }
         let clean = url.bytes().all(|byte| byte.is_ascii_graphic());
-        let Some((authority, path)) = split(&url).filter(|_| clean) else {
-            return Err(format!("{:?}: no http:// URL of printable characters", start(&url)));
+        let Some((authority, path)) = self.split(&url).filter(|_| clean) else {
+            let scheme = scheme(self.bang.tls.as_ref());
+            return Err(format!("{:?}: no {scheme}:// URL of printable characters", start(&url)));
         };
         let address = self.address(authority).ok_or_else(|| format!("{url}: no such server"))?;
         let path = if path.is_empty() { "/" } else { path };
+        let has_tunnels = self.bang.tls.as_ref().is_some_and(|tls| tls.way.has_tunnels());
         let (target, host) = match &self.bang.route {
+            Route::Forward { .. } if has_tunnels => (path, authority),
             Route::Forward { .. } => (url.as_str(), authority),
             Route::Accelerator { host, .. } => (path, host.as_str()),
             Route::Direct => (path, authority),
@@ -125,7 +153,8 @@ impl<'b> Preparer<'b> {
         let bytes = format!(
             "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: humboldt-lab\r\nAccept: */*\r\n{connection}\r\n"
         );
-        Ok(Prepared { address, bytes: bytes.into_bytes(), asked: Asked::Foreign, url })
+        let (authority, bytes) = (authority.to_owned(), bytes.into_bytes());
+        Ok(Prepared { authority, address, bytes, asked: Asked::Foreign, url })
     }
 
     /// The address of this server. A name that does not resolve is remembered as well.
@@ -139,15 +168,26 @@ impl<'b> Preparer<'b> {
         if let Some(known) = self.servers.get(authority) {
             return *known;
         }
-        let has_port =
-            authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let with_port = if has_port { authority.to_string() } else { format!("{authority}:80") };
-        let address = with_port.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let port = if self.bang.tls.is_some() { HTTPS_PORT } else { HTTP_PORT };
+        let address =
+            with_port(authority, port).to_socket_addrs().ok().and_then(|mut all| all.next());
         if self.servers.len() < SERVERS_MAX {
             self.servers.insert(authority.to_string(), address);
         }
         address
     }
+
+    /// Server and path of a URL of the scheme that is asked for.
+    fn split<'u>(&self, url: &'u str) -> Option<(&'u str, &'u str)> {
+        let rest = url.strip_prefix(scheme(self.bang.tls.as_ref()))?;
+        split(rest.strip_prefix("://")?)
+    }
+}
+
+/// An authority with this port, if it has none.
+fn with_port(authority: &str, port: u16) -> String {
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { authority.to_owned() } else { format!("{authority}:{port}") }
 }
 
 /// As much of a URL as a line of a terminal shows.
@@ -155,14 +195,14 @@ fn start(url: &str) -> String {
     url.chars().take(80).collect()
 }
 
-/// Server and path of an `http://` URL, without user names and fragments, which are never sent.
-fn split(url: &str) -> Option<(&str, &str)> {
-    let rest = url.strip_prefix("http://")?;
+/// Server and path of a URL without its scheme, without user names and fragments, which are never
+/// sent.
+fn split(rest: &str) -> Option<(&str, &str)> {
     let begin = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(begin);
     let usable = !authority.is_empty()
         && !authority.contains('@')
-        && !url.contains('#')
+        && !rest.contains('#')
         && !path.starts_with('?');
     usable.then_some((authority, path))
 }

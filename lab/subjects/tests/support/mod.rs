@@ -71,6 +71,7 @@ pub(crate) fn start_plan(origin: &Origin) -> StartPlan {
         cores: Vec::new(),
         cpu_quota: None,
         words: BTreeMap::new(),
+        tls: None,
     }
 }
 

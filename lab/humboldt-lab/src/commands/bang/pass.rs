@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The end of a pass.
 #[derive(Debug)]
 pub(super) enum End {
-    /// Everything was asked for.
+    /// Everything was requested.
     Done,
     /// The time was up.
     TimeUp,
@@ -52,7 +52,7 @@ impl<'b> Passes<'b> {
         interrupt: &'b Interrupt,
     ) -> Self {
         let deadline = Instant::now() + Duration::from_secs_f64(arguments.time_max);
-        let manifest = stand.manifest();
+        let manifest = stand.manifest(arguments.as_command.as_deref());
         Self {
             arguments,
             stand,
@@ -116,6 +116,7 @@ impl<'b> Passes<'b> {
             timeout_s: arguments.timeout,
             keep_alive: arguments.keep_alive,
             world: self.stand.world.clone(),
+            tls: self.stand.tls.clone(),
             ..Bang::new(self.stand.route.clone())
         }
     }
@@ -187,6 +188,7 @@ fn take(run: &mut BangRun, report: BangReport) {
     run.verified = report.verified;
     run.hits = report.hits;
     run.body_bytes = report.body_bytes;
+    run.handshakes = report.handshakes;
     run.statuses = report.statuses;
     run.faults = report.faults;
     run.fault_samples = report.fault_samples;

@@ -4,8 +4,8 @@ use super::pass::End;
 use crate::Failure;
 use crate::output::say;
 use crate::units::show_bytes;
-use humboldt_lab_record::{BangRun, FaultKind, TimesSummary};
-use humboldt_lab_report::write_bang;
+use humboldt_lab_record::{BangRun, FaultKind, Handshakes, TimesSummary};
+use humboldt_lab_report::{BANG_S_MIN, is_short_bang, write_bang};
 use humboldt_lab_robots::BangReport;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,41 @@ const COMPARED_MAX: usize = 8;
 /// Faults that are shown with their evidence.
 const FAULTS_SHOWN: usize = 3;
 
-/// Shows a pass.
-pub(super) fn show(run: &BangRun, end: &End) {
-    if run.requests > 0 {
+/// An answer with this status is not worth a line.
+const USUAL_STATUS: u16 = 200;
+
+/// Shows a pass: the only one as a list, one of several as a row, so that they stand side by side.
+pub(super) fn show(run: &BangRun, end: &End, number: usize, passes: u32) {
+    if run.requests == 0 {
+        return;
+    }
+    if passes == 1 {
         say!("{}", text(run, end).trim_end());
+        return;
+    }
+    if number == 1 {
+        say!("subject           {}: {}", run.subject, run.urls);
+        say!("connections       at most {}\n\n{}", run.connections_max, heading());
+    }
+    say!("{}{}", row(run), exceptions(run, end));
+}
+
+/// Says that passes were too short, if any was.
+pub(super) fn say_short(runs: &[BangRun]) {
+    let short = runs.iter().filter(|run| is_short_bang(run)).map(|run| run.elapsed_us).min();
+    if let Some(elapsed_us) = short {
+        say!(
+            "note: a pass of {:.1} s means little; use more URLs (--generate COUNT, or a longer list), so that each \
+             pass lasts {BANG_S_MIN} s or more",
+            elapsed_us as f64 / 1e6
+        );
     }
 }
 
 /// Reports unusable targets: once, because they are the same in every pass.
 pub(super) fn say_unusable(report: &BangReport, pass: u32) {
     if let (1, Some(first)) = (pass, &report.first_unusable) {
-        say!("passed over       {} that cannot be asked for; the first: {first}", report.unusable);
+        say!("passed over       {} that cannot be requested; the first: {first}", report.unusable);
     }
 }
 
@@ -37,7 +61,7 @@ fn text(run: &BangRun, end: &End) -> String {
     };
     let elapsed_s = run.elapsed_us as f64 / 1e6;
     let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };
-    row("asked", format!("{}{variant}: {}", run.subject, run.urls));
+    row("subject", format!("{}{variant}: {}", run.subject, run.urls));
     row("requests", format!("{} over at most {} connections", run.requests, run.connections_max));
     row(
         "answers",
@@ -54,30 +78,43 @@ fn text(run: &BangRun, end: &End) -> String {
     for (status, answers) in &run.statuses {
         row(&format!("status {status}"), answers.to_string());
     }
+    for (name, value) in failures(run, end) {
+        row(&name, value);
+    }
+    out
+}
+
+/// Faults with their evidence, and the reason of an early end: name and value.
+fn failures(run: &BangRun, end: &End) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
     for kind in FaultKind::ALL {
         if let Some(count) = run.faults.get(&kind) {
-            row(kind.label(), count.to_string());
+            rows.push((kind.label().to_owned(), count.to_string()));
         }
     }
     for sample in run.fault_samples.iter().take(FAULTS_SHOWN) {
         let fault = &sample.fault;
-        row(
-            "",
-            format!(
-                "{}: {}: expected {}, got {}",
-                sample.url, fault.kind, fault.expected, fault.got
-            ),
-        );
+        let (expected, got) = (&fault.expected, &fault.got);
+        let evidence = format!("{}: {}: expected {expected}, got {got}", sample.url, fault.kind);
+        rows.push((String::new(), evidence));
     }
-    match end {
-        End::Done => {}
-        End::TimeUp => {
-            row("ended early", format!("the time was up; {} were under way", unfinished(run)))
-        }
-        End::Interrupted => {
-            row("ended early", format!("interrupted; {} were under way", unfinished(run)))
-        }
-        End::Failed(_) => row("ended early", "see below".to_owned()),
+    let early = match end {
+        End::Done => None,
+        End::TimeUp => Some(format!("the time was up; {} were under way", unfinished(run))),
+        End::Interrupted => Some(format!("interrupted; {} were under way", unfinished(run))),
+        End::Failed(_) => Some("see below".to_owned()),
+    };
+    rows.extend(early.map(|why| ("ended early".to_owned(), why)));
+    rows
+}
+
+/// The lines below a row: only what is unusual.
+fn exceptions(run: &BangRun, end: &End) -> String {
+    let statuses = run.statuses.iter().filter(|(status, _)| **status != USUAL_STATUS);
+    let statuses = statuses.map(|(status, count)| (format!("status {status}"), count.to_string()));
+    let mut out = String::new();
+    for (name, value) in statuses.chain(failures(run, end)) {
+        let _ = write!(out, "\n  {name:<15} {value}");
     }
     out
 }
@@ -109,6 +146,10 @@ fn derived(run: &BangRun) -> Vec<(&'static str, String)> {
             format!("{} of {} verified answers: {share:.1} %", run.hits, run.verified),
         ));
     }
+    let Handshakes { full, resumed, .. } = run.handshakes;
+    if full + resumed > 0 {
+        rows.push(("TLS handshakes", format!("{full} full, {resumed} resumed")));
+    }
     if let Some((descriptors, resident_bytes)) = peaks(run) {
         rows.push(("descriptors", format!("{descriptors} at most")));
         rows.push(("memory", format!("{} at most", show_bytes(resident_bytes))));
@@ -123,11 +164,8 @@ fn peaks(run: &BangRun) -> Option<(u32, u64)> {
     Some((descriptors, resident_bytes))
 }
 
-/// Puts passes side by side: on the terminal, and if there are few, on each other's pages.
+/// Puts passes side by side on each other's pages, if they are few.
 pub(super) fn compare(runs: &mut [BangRun]) {
-    if runs.len() > 1 {
-        say!("\n{}", table(runs).trim_end());
-    }
     let rows: Vec<_> = runs.iter().map(|run| (run.variant.clone(), line(run))).collect();
     for run in runs.iter_mut() {
         let own = derived(run).into_iter().map(|(name, value)| (name.to_owned(), value));
@@ -153,10 +191,12 @@ fn line(run: &BangRun) -> String {
     out
 }
 
-fn table(runs: &[BangRun]) -> String {
-    let mut out = format!(
-        "{:<26} {:>9} {:>9} {:>10} {:>10} {:>10} {:>7} {:>7} {:>6} {:>9}\n",
+/// The names of the columns of [`row`].
+fn heading() -> String {
+    format!(
+        "{:<26} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>7} {:>7} {:>6} {:>9}",
         "",
+        "answers",
         "time, s",
         "per s",
         "median, ms",
@@ -166,27 +206,28 @@ fn table(runs: &[BangRun]) -> String {
         "errors",
         "fds",
         "memory"
-    );
-    for run in runs {
-        let times = TimesSummary::from(&run.service);
-        let hits = run.hits as f64 * 100.0 / run.verified as f64;
-        let peaks = peaks(run);
-        let _ = writeln!(
-            out,
-            "{:<26} {:>9.2} {:>9.1} {:>10.3} {:>10.3} {:>10.3} {:>7} {:>7} {:>6} {:>9}",
-            run.variant,
-            run.elapsed_us as f64 / 1e6,
-            run.rate_per_s(),
-            times.p50_ms,
-            times.p95_ms,
-            times.p99_ms,
-            if run.verified > 0 { format!("{hits:.1}") } else { "-".to_owned() },
-            run.faults.values().sum::<u64>(),
-            peaks.map_or_else(|| "-".to_owned(), |(descriptors, _)| descriptors.to_string()),
-            peaks.map_or_else(|| "-".to_owned(), |(_, bytes)| show_bytes(bytes)),
-        );
-    }
-    out
+    )
+}
+
+/// A pass in one line.
+fn row(run: &BangRun) -> String {
+    let times = TimesSummary::from(&run.service);
+    let hits = run.hits as f64 * 100.0 / run.verified as f64;
+    let peaks = peaks(run);
+    format!(
+        "{:<26} {:>9} {:>9.2} {:>9.1} {:>10.3} {:>10.3} {:>10.3} {:>7} {:>7} {:>6} {:>9}",
+        run.variant,
+        run.answers,
+        run.elapsed_us as f64 / 1e6,
+        run.rate_per_s(),
+        times.p50_ms,
+        times.p95_ms,
+        times.p99_ms,
+        if run.verified > 0 { format!("{hits:.1}") } else { "-".to_owned() },
+        run.faults.values().sum::<u64>(),
+        peaks.map_or_else(|| "-".to_owned(), |(descriptors, _)| descriptors.to_string()),
+        peaks.map_or_else(|| "-".to_owned(), |(_, bytes)| show_bytes(bytes)),
+    )
 }
 
 /// The only pass has the folder of the bang for itself.
@@ -358,6 +399,12 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(!super::text(&BangRun::default(), &End::Done).contains("hits"));
+        let below = exceptions(&run("pass 1 of 2", 3), &End::TimeUp);
+        assert!(
+            below.contains("timed out       1") && below.contains("the time was up"),
+            "{below}"
+        );
+        assert!(!below.contains("status 200"), "{below}");
     }
 
     #[test]
@@ -369,7 +416,8 @@ mod tests {
         out.write(0, &runs[0]).unwrap();
         compare(&mut runs);
         out.finish(&runs).unwrap();
-        assert!(table(&runs).contains("100.0"));
+        assert!(row(&runs[1]).contains(" 100.0 ") && row(&runs[1]).lines().count() == 1);
+        assert_eq!(row(&runs[0]).chars().count(), heading().chars().count());
         let passes = std::fs::read_to_string(path.join("passes.csv")).unwrap();
         assert!(
             passes.lines().nth(2).unwrap().starts_with("2,6,4,1,2,2.000,4194304,4,4,2.5"),

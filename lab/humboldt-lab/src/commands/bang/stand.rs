@@ -3,12 +3,16 @@
 use crate::Failure;
 use crate::cli::BangArgs;
 use crate::cores::Shares;
-use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, Size, check_stores, subject_file};
+use crate::experiment::{
+    CACHE_BYTES, Choice, Ground, SITE, Size, check_stores, provenance, subject_file,
+};
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::{Fleet, world};
+use crate::tls::{Place, RunTls};
+use crate::version::VERSION;
 use humboldt_lab_record::Manifest;
-use humboldt_lab_robots::{BangWorld, Route};
-use humboldt_lab_subjects::{Host, Mode, machine_facts};
+use humboldt_lab_robots::{BangWorld, Route, UserTls};
+use humboldt_lab_subjects::{Host, Mode, SubjectFile, machine, machine_facts};
 use humboldt_lab_wire::raise_descriptor_limit;
 use humboldt_lab_workload::Workload;
 use rustix::thread::CpuSet;
@@ -39,10 +43,13 @@ pub(super) struct Stand {
     pub(super) route: Route,
     /// The objects whose answers can be verified.
     pub(super) world: Option<BangWorld>,
+    /// TLS; `None`: plain HTTP.
+    pub(super) tls: Option<UserTls>,
     /// The subject's name in tables.
     pub(super) subject: String,
     fleet: Option<Fleet>,
     shares: Shares,
+    tls_fact: Option<(String, String)>,
 }
 
 impl Stand {
@@ -62,6 +69,7 @@ impl Stand {
                 "{name} is an accelerator and has only the laboratory's servers behind it: use --generate"
             )));
         }
+        let tls = RunTls::new(&arguments.tls, place(arguments, choice.as_ref()))?;
         let cache_bytes = arguments.ground.cache_size.unwrap_or(CACHE_BYTES);
         if choice.is_some() {
             check_stores(&arguments.ground, 1, cache_bytes)?;
@@ -69,14 +77,15 @@ impl Stand {
         let shares = shares(arguments)?;
         let (fleet, bang_world) = match world {
             None => (None, None),
-            Some(world) => start_origins(arguments, world, &shares)
+            Some(world) => start_origins(arguments, world, &shares, tls.as_ref())
                 .map(|(fleet, own)| (Some(fleet), Some(own)))?,
         };
         let (ground, route, subject) = match choice {
             Some(file) => {
                 let origins = bang_world.as_ref().map_or(&[][..], |world| &world.origins);
                 let choice = Choice::Started(Box::new(file));
-                let size = Size { cache_bytes, instances: 1, origins };
+                let tls = tls.as_ref().map_or(Ok(None), RunTls::subject)?;
+                let size = Size { cache_bytes, instances: 1, origins, tls };
                 let ground = Ground::prepare(&choice, &arguments.ground, &size, &shares)?;
                 let route = route_to(&ground);
                 (Some(ground), route, choice.name())
@@ -86,7 +95,9 @@ impl Stand {
                 None => (None, Route::Direct, "no cache".to_owned()),
             },
         };
-        Ok(Self { ground, route, world: bang_world, subject, fleet, shares })
+        let tls_fact = tls.as_ref().map(RunTls::fact);
+        let tls = tls.as_ref().map(RunTls::user_tls).transpose()?;
+        Ok(Self { ground, route, world: bang_world, tls, subject, fleet, shares, tls_fact })
     }
 
     /// Keeps this thread on the laboratory's processors, if it has some of its own.
@@ -102,10 +113,12 @@ impl Stand {
     }
 
     /// The machine and its software.
-    pub(super) fn manifest(&self) -> Manifest {
+    pub(super) fn manifest(&self, as_command: Option<&str>) -> Manifest {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let mut manifest =
-            Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() };
+        let mut manifest = Manifest { lab_version: VERSION.clone(), ..Manifest::default() };
+        let workload = self.world.as_ref().map_or("", |world| world.workload.text());
+        manifest.provenance = provenance(workload, as_command);
+        manifest.provenance.machine = machine(&Host::current());
         manifest
             .facts
             .push(("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))));
@@ -114,6 +127,7 @@ impl Stand {
                 manifest.facts.push((format!("processors of the {name}"), format!("{cores:?}")));
             }
         }
+        manifest.facts.extend(self.tls_fact.clone());
         match &self.ground {
             Some(ground) => ground.describe(&mut manifest),
             None => manifest.facts.extend(machine_facts(&Host::current())),
@@ -126,6 +140,15 @@ impl Stand {
         let cleared = self.ground.map_or(Ok(()), Ground::clear);
         let stopped = self.fleet.map_or(Ok(()), |mut fleet| fleet.stop().map_err(Failure::run));
         cleared.and(stopped)
+    }
+}
+
+/// The place that the requests go to.
+pub(super) fn place<'a>(arguments: &BangArgs, choice: Option<&'a SubjectFile>) -> Place<'a> {
+    match choice {
+        Some(file) => Place::Started(file),
+        None if arguments.proxy.is_some() => Place::Running(Mode::Forward),
+        None => Place::Origins,
     }
 }
 
@@ -144,10 +167,17 @@ fn start_origins(
     arguments: &BangArgs,
     world: &World,
     shares: &Shares,
+    tls: Option<&RunTls>,
 ) -> Result<(Fleet, BangWorld), Failure> {
     let mut fleet = Fleet::local(shares.lab.clone()).map_err(Failure::run)?;
-    let origins =
-        fleet.start_origins(&world.order, &arguments.origin, true).map_err(Failure::usage)?;
+    let has_cache = arguments.subject.is_some() || arguments.proxy.is_some();
+    let authority = tls.and_then(|tls| match has_cache {
+        true => tls.behind_cache(),
+        false => Some(tls.authority()),
+    });
+    let origins = fleet
+        .start_origins(&world.order, &arguments.origin, true, authority)
+        .map_err(Failure::usage)?;
     let workload = Arc::clone(&world.workload);
     Ok((fleet, BangWorld { workload, seed: arguments.seed, origins }))
 }

@@ -1,4 +1,4 @@
-//! The URLs of a bang: generated, read into memory, or read while they are asked for.
+//! The URLs of a bang: generated, read into memory, or read while they are requested.
 
 use super::Plan;
 use super::stand::World;
@@ -46,7 +46,7 @@ enum Source {
         count: u64,
     },
     Listed(List),
-    /// For one pass in the given order: read while they are asked for.
+    /// For one pass in the given order: read while they are requested.
     Streamed {
         lines: Receiver<io::Result<String>>,
         failure: Option<io::Error>,
@@ -149,7 +149,7 @@ impl Iterator for Generated<'_> {
     }
 }
 
-/// URLs that come while they are asked for.
+/// URLs that come while others are requested.
 struct Streamed<'u> {
     lines: &'u Receiver<io::Result<String>>,
     failure: &'u mut Option<io::Error>,
@@ -218,7 +218,7 @@ impl List {
 
 fn too_many() -> Failure {
     Failure::usage(format!(
-        "more than {SHUFFLED_MAX} URLs or {} cannot be shuffled or asked for again: split the list, or ask for it \
+        "more than {SHUFFLED_MAX} URLs or {} cannot be shuffled or requested again: split the list, or request it \
          --in-order in one pass",
         crate::units::show_bytes(LIST_BYTES_MAX as u64)
     ))

@@ -1,8 +1,8 @@
 //! The runs of an experiment file: each the options of a command, and a folder.
 
 use super::file::{ClaimEntry, File, Kind, StepEntry, over};
-use crate::Failure;
 use crate::cli::{BangArgs, Cli, Command, PeakArgs};
+use crate::{Failure, wording};
 use clap::Parser;
 use humboldt_lab_report::{Claim, Pairs, Side, Step};
 use std::collections::BTreeSet;
@@ -39,7 +39,8 @@ pub(super) struct Cells {
 }
 
 /// All runs in the order in which they are done: repeats outermost, so that an interrupted matrix
-/// has every row.
+/// has every row. Every second repeat is done backwards (A B, B A, A B …), so that what changes
+/// slowly, such as the machine's temperature or its neighbours, favours none.
 pub(super) fn cells(file: &File, path: &Path, out: &Path) -> Result<Cells, Failure> {
     let mut combinations = product(&file.axes, path)?;
     combinations.retain(|options| !file.exclude.iter().any(|excluded| includes(options, excluded)));
@@ -77,7 +78,26 @@ pub(super) fn cells(file: &File, path: &Path, out: &Path) -> Result<Cells, Failu
             }
         }
     }
-    Ok(Cells { cells: plan.cells, pairs })
+    Ok(alternating(plan.cells, pairs))
+}
+
+/// Turns every second repeat around. Places in the list follow.
+fn alternating(cells: Vec<Cell>, mut pairs: Pairs) -> Cells {
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    for repeat in order.chunk_by_mut(|one, other| cells[*one].repeat == cells[*other].repeat) {
+        if repeat.first().is_some_and(|first| cells[*first].repeat.is_multiple_of(2)) {
+            repeat.reverse();
+        }
+    }
+    let mut place = vec![0; cells.len()];
+    order.iter().enumerate().for_each(|(now, before)| place[*before] = now);
+    let sides = pairs.claims.iter_mut().flat_map(|claim| [&mut claim.before, &mut claim.after]);
+    let runs = sides.flat_map(|side| &mut side.runs);
+    let steps = pairs.steps.iter_mut().flat_map(|step| &mut step.runs);
+    runs.chain(steps).for_each(|run| *run = place[*run]);
+    let mut cells: Vec<(usize, Cell)> = place.into_iter().zip(cells).collect();
+    cells.sort_by_key(|(place, _)| *place);
+    Cells { cells: cells.into_iter().map(|(_, cell)| cell).collect(), pairs }
 }
 
 /// Every claim with every subject that it is measured with.
@@ -176,15 +196,23 @@ impl Plan<'_> {
                 all.get("seed").and_then(Value::as_integer).unwrap_or(1) + i64::from(repeat) - 1;
             all.insert("seed".to_owned(), Value::Integer(seed));
         }
-        let cli = Cli::try_parse_from(command_line(self.file.command, &all)).map_err(|error| {
+        let words = command_line(self.file.command, &all);
+        let as_command = shell_line(&words);
+        let cli = Cli::try_parse_from(words).map_err(|error| {
             let text = error.to_string();
             let first =
                 text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Failure::usage(format!("{}: {label}: {first}", self.path.display()))
         })?;
         let task = match cli.command {
-            Command::Peak(arguments) => Task::Peak(arguments),
-            Command::Bang(arguments) => Task::Bang(arguments),
+            Command::Peak(mut arguments) => {
+                arguments.as_command = Some(as_command);
+                Task::Peak(arguments)
+            }
+            Command::Bang(mut arguments) => {
+                arguments.as_command = Some(as_command);
+                Task::Bang(arguments)
+            }
             _ => return Err(self.wrong(&label, "is no run")),
         };
         let folder = self.out.join(folder_name(&label));
@@ -225,12 +253,8 @@ fn includes(options: &Table, excluded: &Table) -> bool {
 
 /// As on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves an
 /// option out.
-fn command_line(kind: Kind, options: &Table) -> Vec<String> {
-    let command = match kind {
-        Kind::Peak => "peak",
-        Kind::Bang => "bang",
-    };
-    let mut words = vec!["humboldt-lab".to_owned(), command.to_owned()];
+pub(super) fn command_line(kind: Kind, options: &Table) -> Vec<String> {
+    let mut words = vec!["humboldt-lab".to_owned(), kind.name().to_owned()];
     for (name, value) in options {
         match value {
             Value::String(subject) if name == "subject" && kind == Kind::Peak => {
@@ -248,6 +272,16 @@ fn command_line(kind: Kind, options: &Table) -> Vec<String> {
     words
 }
 
+/// The words as a shell would take them.
+fn shell_line(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%".contains(c);
+    let quoted = words.iter().map(|word| match word.chars().all(is_plain) && !word.is_empty() {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -263,15 +297,19 @@ fn label_of_values(options: &Table) -> String {
     values.join(" ")
 }
 
-/// The differences of a setting, for people: with names where values alone are unclear.
+/// The differences of a setting, in words.
 fn differences(options: &Table) -> String {
-    let speaks_for_itself = |name: &str| matches!(name, "fs" | "mount-options" | "set" | "subject");
-    let words = options.iter().filter(|(name, _)| *name != "variant").map(|(name, value)| {
-        let value = plain(value).replace('\n', "; ");
-        if speaks_for_itself(name) { value } else { format!("{name} {value}") }
+    let own = options.iter().filter(|(name, _)| *name != "variant");
+    let words = own.flat_map(|(name, value)| match value {
+        Value::Array(values) => values.iter().map(|one| in_words(name, one)).collect(),
+        value => vec![in_words(name, value)],
     });
     let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
     if words.is_empty() { AS_IT_COMES.to_owned() } else { words.join(", ") }
+}
+
+fn in_words(name: &str, value: &Value) -> String {
+    wording::option(name, &plain(value).replace('\n', "; "))
 }
 
 fn folder_name(label: &str) -> String {
@@ -320,11 +358,46 @@ mod tests {
     }
 
     #[test]
+    fn every_second_repeat_is_done_backwards() {
+        let text = "title = 'T'\nrepeats = 3\nsubjects = ['nginx']\n\
+                    [[claim]]\nname = 'a'\nsays = 'x'\nafter = { memory = '8MB' }\n\
+                    [[claim]]\nname = 'b'\nsays = 'y'\nafter = { memory = '9MB' }\n";
+        let Cells { cells, pairs } = all_of(text).unwrap();
+        let labels: Vec<&str> = cells.iter().map(|cell| cell.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            [
+                "nginx as it comes #1",
+                "nginx memory 8MB #1",
+                "nginx memory 9MB #1",
+                "nginx memory 9MB #2",
+                "nginx memory 8MB #2",
+                "nginx as it comes #2",
+                "nginx as it comes #3",
+                "nginx memory 8MB #3",
+                "nginx memory 9MB #3",
+            ]
+        );
+        assert_eq!(pairs.claims[0].before.runs, [0, 5, 6]);
+        assert_eq!(pairs.claims[0].after.runs, [1, 4, 7]);
+        assert_eq!(pairs.claims[1].after.runs, [2, 3, 8]);
+    }
+
+    #[test]
+    fn a_run_knows_its_own_command() {
+        let text = "title = 'T'\n[[run]]\nsubject = 'squid:aufs'\nset = [\"extra=it's a b\"]\n";
+        let cells = all_of(text).unwrap().cells;
+        assert_eq!(
+            peaks(&cells)[0].as_command.as_deref(),
+            Some("humboldt-lab peak '--set=extra=it'\\''s a b' squid:aufs")
+        );
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let message = |text: &str| all_of(text).err().unwrap().to_string();
-        let unknown =
-            "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nfilesystem = 'xfs'\n";
-        assert!(message(unknown).contains("--filesystem"), "{}", message(unknown));
+        let alone = "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nread-iops = 9\n";
+        assert!(message(alone).contains("squid:ufs: "), "{}", message(alone));
         let twice = "title = 'T'\n[[run]]\nsubject = 'nginx'\n[[run]]\nsubject = 'nginx'\n";
         assert!(message(twice).contains("twice"));
         assert!(message("title = 'T'\n[axes]\nsubject = 'nginx'\n").contains("must be a list"));

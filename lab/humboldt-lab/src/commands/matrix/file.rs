@@ -1,5 +1,6 @@
 //! An experiment file, as it is written.
 
+use super::places;
 use crate::Failure;
 use serde::Deserialize;
 use std::path::Path;
@@ -27,6 +28,10 @@ pub(super) struct File {
     /// Repeats of each combination.
     #[serde(default = "once")]
     pub(super) repeats: u32,
+    /// Whether its rows have counterparts among the schemes that the book compares on one file
+    /// system, so that the page has both.
+    #[serde(default)]
+    pub(super) beside_published: bool,
     /// Pause between runs.
     #[serde(default)]
     pub(super) rest: Option<String>,
@@ -68,6 +73,16 @@ pub(super) enum Kind {
     Peak,
     /// `humboldt-lab bang`
     Bang,
+}
+
+impl Kind {
+    /// As on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::Bang => "bang",
+        }
+    }
 }
 
 /// A statement, and the settings that test it.
@@ -137,15 +152,16 @@ pub(super) fn read(path: &Path, scale: Scale) -> Result<File, Failure> {
 /// The parsing of [`read`], from a file's text.
 pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
     let mut file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
+    places::check(text)?;
     if scale.full {
         if file.full.is_empty() {
-            return Err("it has no [full]: what is in it is all there is".to_owned());
+            return Err("there is no [full] in it: run it without --full".to_owned());
         }
         file.common = over(&file.common, &file.full);
     }
     if scale.cross {
         if file.cross.is_empty() {
-            return Err("it has no [cross]: what is in it are all combinations".to_owned());
+            return Err("there is no [cross] in it: run it without --cross".to_owned());
         }
         file.axes = std::mem::take(&mut file.cross);
         file.run.clear();
@@ -181,10 +197,10 @@ pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
 /// Position and message.
 fn one_line(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
-    let before = error.span().and_then(|span| text.get(..span.start));
-    before.map_or(message.clone(), |before| {
-        format!("line {}: {message}", before.matches('\n').count() + 1)
-    })
+    match error.span() {
+        Some(span) => format!("{}: {message}", places::place(text, span)),
+        None => message,
+    }
 }
 
 /// Options that lie over others.
@@ -230,7 +246,7 @@ mod tests {
     fn mistakes_have_their_line() {
         let message = |text: &str| parse(text, Scale::default()).unwrap_err();
         assert!(
-            message("title = 'T'\nrepeat = 3\n").starts_with("line 2: "),
+            message("title = 'T'\nrepeat = 3\n").starts_with("line 2, column 1: "),
             "{}",
             message("repeat = 3")
         );

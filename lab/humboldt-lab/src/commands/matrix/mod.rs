@@ -5,6 +5,7 @@
 
 mod cells;
 mod file;
+mod places;
 mod progress;
 
 use super::bang;
@@ -19,6 +20,9 @@ use humboldt_lab_report as report;
 use progress::{Done, Progress};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The rate at which caches are taken to be filled where a duration is estimated.
+const EXAMPLE_BYTES_PER_S: u64 = 10 << 20;
 
 /// `humboldt-lab run`.
 pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -43,7 +47,12 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         show(&cells, &out, rest_s);
         return Ok(());
     }
-    let mut progress = Progress::new(&out, &file.title, pairs);
+    let kind = match file.command {
+        file::Kind::Peak => report::Kind::Peak,
+        file::Kind::Bang => report::Kind::Bang,
+    };
+    let experiment = report::Experiment::new(&file.title, kind, file.beside_published, pairs);
+    let mut progress = Progress::new(&out, experiment);
     for (index, cell) in cells.iter().enumerate() {
         if let Some(done) = finished(cell, arguments.retry_failed) {
             progress.keep(done, cell);
@@ -88,13 +97,30 @@ fn show(cells: &[Cell], out: &Path, rest_s: f64) {
             let rests_s = rest_s * cells.len().saturating_sub(1) as f64;
             format!("at most {} of load and rests", units::show_seconds(load_s + rests_s))
         }
-        None => "as long as filling takes, since not all have a time-max".to_owned(),
+        None => format!("no limit of time (time-max) for some; {}", filling(cells)),
     };
     say!(
-        "{} runs in {}: {time}; calibration, start and stop take some 15 s each",
+        "{} runs in {}: {time}; calibration, start and stop take about 15 s for each",
         cells.len(),
         out.display()
     );
+}
+
+/// The duration of filling, which the speed of the caches decides: at a rate that is easy to
+/// convert.
+fn filling(cells: &[Cell]) -> String {
+    let bytes = |cell: &Cell| match &cell.task {
+        Task::Peak(peak) => experiment::fill_bytes(peak),
+        Task::Bang(_) => 0,
+    };
+    let bytes = cells.iter().map(bytes).fold(0, u64::saturating_add);
+    let duration_s = bytes as f64 / EXAMPLE_BYTES_PER_S as f64;
+    format!(
+        "{} have to be filled, which takes {} at {}/s",
+        units::show_bytes(bytes),
+        units::show_seconds(duration_s),
+        units::show_bytes(EXAMPLE_BYTES_PER_S)
+    )
 }
 
 /// One run; a failure is a result too, and does not stop the others.

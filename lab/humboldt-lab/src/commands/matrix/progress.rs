@@ -4,7 +4,7 @@ use super::cells::{Cell, Task};
 use crate::commands::bang;
 use crate::{Failure, units};
 use humboldt_lab_record::{BangRun, Outcome, Run};
-use humboldt_lab_report::{self as report, Pairs};
+use humboldt_lab_report::{Experiment, Kind, Results};
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,30 +31,21 @@ impl Done {
 /// The runs so far, and how long they took.
 pub(super) struct Progress<'a> {
     out: &'a Path,
-    title: &'a str,
-    pairs: Pairs,
-    peaks: Vec<Run>,
-    bangs: Vec<BangRun>,
-    /// Of the reports, below `out`.
-    folders: Vec<String>,
+    experiment: Experiment,
+    results: Results,
     failed: usize,
     measured: u32,
     took: Duration,
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(out: &'a Path, title: &'a str, pairs: Pairs) -> Self {
-        Self {
-            out,
-            title,
-            pairs,
-            peaks: Vec::new(),
-            bangs: Vec::new(),
-            folders: Vec::new(),
-            failed: 0,
-            measured: 0,
-            took: Duration::ZERO,
-        }
+    /// Of an experiment without runs; `out` is its folder.
+    pub(super) fn new(out: &'a Path, experiment: Experiment) -> Self {
+        let results = match experiment.kind {
+            Kind::Peak => Results::Peaks(Vec::new()),
+            Kind::Bang => Results::Bangs(Vec::new()),
+        };
+        Self { out, experiment, results, failed: 0, measured: 0, took: Duration::ZERO }
     }
 
     /// A run of an earlier session.
@@ -70,10 +61,12 @@ impl<'a> Progress<'a> {
         let below = |folder: std::path::PathBuf| {
             folder.strip_prefix(self.out).map(|folder| folder.to_string_lossy().into_owned()).ok()
         };
-        self.folders.extend(folders.into_iter().filter_map(below));
-        match done {
-            Done::Peak(run) => self.peaks.push(*run),
-            Done::Bang(passes) => self.bangs.extend(passes),
+        self.experiment.folders.extend(folders.into_iter().filter_map(below));
+        match (&mut self.results, done) {
+            (Results::Peaks(runs), Done::Peak(run)) => runs.push(*run),
+            (Results::Bangs(bangs), Done::Bang(passes)) => bangs.extend(passes),
+            // An experiment has runs of one kind.
+            (Results::Peaks(_), Done::Bang(_)) | (Results::Bangs(_), Done::Peak(_)) => {}
         }
     }
 
@@ -91,23 +84,18 @@ impl<'a> Progress<'a> {
 
     /// Writes the page, as far as there is anything to show.
     pub(super) fn write_page(&self) -> Result<(), Failure> {
-        self.write_to(self.out, Some(&self.folders))
+        if self.results.is_empty() {
+            return Ok(());
+        }
+        self.experiment.write_page(self.out, &self.results).map_err(Failure::run)
     }
 
-    /// Writes the page for a repository, without HTML and without links to reports.
+    /// Writes the page for a repository, with the files that its figures come from.
     pub(super) fn publish(&self, folder: &Path) -> Result<(), Failure> {
-        self.write_to(folder, None)
-    }
-
-    fn write_to(&self, folder: &Path, reports: Option<&[String]>) -> Result<(), Failure> {
-        let written = if !self.peaks.is_empty() {
-            report::matrix_page(folder, self.title, &self.peaks, reports, &self.pairs)
-        } else if !self.bangs.is_empty() {
-            report::bang_matrix_page(folder, self.title, &self.bangs, reports)
-        } else {
-            Ok(())
-        };
-        written.map_err(Failure::run)
+        if self.results.is_empty() {
+            return Ok(());
+        }
+        self.experiment.publish(self.out, folder).map_err(Failure::run)
     }
 
     /// Duration of the remaining runs, estimated from the finished ones.

@@ -6,7 +6,6 @@ mod folder;
 mod machine;
 mod process;
 mod relay;
-mod server;
 mod traces;
 
 pub(crate) use dirty::{DirtyLimit, LimitBefore};
@@ -14,7 +13,6 @@ pub(crate) use folder::{FullDisk, folder, is_root, write};
 pub(crate) use machine::{alone, shared};
 pub(crate) use process::{Done, Lab, lab, until};
 pub(crate) use relay::{Answer, Relay};
-pub(crate) use server::{Served, Server};
 pub(crate) use traces::{Traces, name};
 
 use humboldt_lab_record::Run;

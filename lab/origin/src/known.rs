@@ -1,51 +1,67 @@
-//! A forward proxy of known capacity: one server, first come, first served, a fixed time for each
-//! request (M/D/1 under Poisson arrivals). It makes the answers itself, so that nothing but its
-//! programme takes time.
+//! A forward proxy of known capacity, to check the laboratory with: one server, first come, first
+//! served, a fixed time for each request (M/D/1 under Poisson arrivals). It makes the answers
+//! itself, so that nothing but its programme takes time.
 
 use humboldt_lab_wire::{Poller, Ready, http_date, request_head};
 use humboldt_lab_workload::protocol::REQUEST_ID;
 use humboldt_lab_workload::{ObjectName, Workload};
 use std::collections::{HashMap, VecDeque};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const LISTENER: u64 = 0;
 
-/// What it did.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Served {
-    requests: u32,
-    /// Time during which somebody waited for it.
-    busy: Duration,
-}
+/// Most clients at a time; further ones are turned away.
+const CLIENTS_MAX: usize = 10_000;
+
+/// Most bytes of a request that has not come whole. A client that sends more is turned away.
+const HALF_REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// Shorter stretches of work say more about how soon a thread wakes than about the server.
 const STRETCH_REQUESTS_MIN: u32 = 20;
 
+/// Work done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    requests: u32,
+    /// Time during which requests waited.
+    busy: Duration,
+}
+
 impl Served {
-    /// What it can do, measured: requests per busy second. A machine that keeps it from working
-    /// makes it slower.
-    pub(crate) fn capacity_per_s(&self) -> f64 {
+    /// The capacity as it was: requests per second in which some waited, 0 if none did. A machine
+    /// that keeps the server from working makes it lower than the programmed one.
+    #[must_use]
+    pub fn capacity_per_s(&self) -> f64 {
+        if self.busy.is_zero() {
+            return 0.0;
+        }
         f64::from(self.requests) / self.busy.as_secs_f64()
     }
 }
 
-/// The running server.
-pub(crate) struct Server {
+/// A running proxy of known capacity.
+#[derive(Debug)]
+pub struct KnownServer {
     address: SocketAddr,
     waker: humboldt_lab_wire::Waker,
-    worker: JoinHandle<Served>,
+    worker: JoinHandle<io::Result<Served>>,
 }
 
-impl Server {
-    pub(crate) fn start(workload: Workload, seed: u64, capacity_per_s: f64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a listener can");
-        let address = listener.local_addr().expect("an address");
-        let poller = Poller::new().expect("epoll");
-        poller.add_listener(&listener, LISTENER).expect("a new descriptor");
+impl KnownServer {
+    /// Starts one on any port of the loopback address. Its answers are those of the origin servers
+    /// of this workload and seed.
+    ///
+    /// # Errors
+    /// No socket, no thread.
+    pub fn start(workload: Workload, seed: u64, capacity_per_s: f64) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let poller = Poller::new()?;
+        poller.add_listener(&listener, LISTENER)?;
         let waker = poller.waker();
         let mut work = Work {
             poller,
@@ -61,18 +77,23 @@ impl Server {
             workload,
             seed,
         };
-        let worker = std::thread::spawn(move || work.run());
-        Self { address, waker, worker }
+        let worker = std::thread::Builder::new().name("known".into()).spawn(move || work.run())?;
+        Ok(Self { address, waker, worker })
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Its URL, as a proxy.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Ends it.
-    pub(crate) fn stop(self) -> Served {
+    ///
+    /// # Errors
+    /// It had ended by itself, because a system call failed.
+    pub fn stop(self) -> io::Result<Served> {
         self.waker.wake();
-        self.worker.join().expect("no panic")
+        self.worker.join().unwrap_or_else(|_| Err(io::Error::other("the server panicked")))
     }
 }
 
@@ -100,16 +121,18 @@ struct Work {
 }
 
 impl Work {
-    fn run(&mut self) -> Served {
+    fn run(&mut self) -> io::Result<Served> {
         let mut ready = Vec::new();
         loop {
             let next = self.queue.front().map(|(came, ..)| self.end_of(*came));
             let wait = next.map(|end| end.saturating_duration_since(Instant::now()));
-            self.poller.wait_into(&mut ready, wait).expect("epoll");
+            self.poller.wait_into(&mut ready, wait)?;
             if ready.iter().any(|ready| ready.token == Poller::WAKE) {
-                return self.served;
+                return Ok(self.served);
             }
-            ready.iter().for_each(|ready| self.take(ready));
+            for ready in &ready {
+                self.take(ready)?;
+            }
             self.serve();
         }
     }
@@ -140,37 +163,48 @@ impl Work {
         }
     }
 
-    fn take(&mut self, ready: &Ready) {
+    fn take(&mut self, ready: &Ready) -> io::Result<()> {
         if ready.token == LISTENER {
-            while let Ok((stream, _)) = self.listener.accept() {
-                stream.set_nonblocking(true).expect("a socket can");
-                stream.set_nodelay(true).expect("a socket can");
-                self.poller.add_stream(&stream, self.next_token).expect("a new descriptor");
-                self.clients.insert(self.next_token, Client { stream, pending: Vec::new() });
-                self.next_token += 1;
-            }
-            return;
+            return self.accept();
         }
         let Some(client) =
             self.clients.get_mut(&ready.token).filter(|_| ready.readable || ready.closed)
         else {
-            return;
+            return Ok(());
         };
         let is_open = client.read();
         let pending = std::mem::take(&mut client.pending);
         let left = self.queue_requests(ready.token, &pending);
-        match self.clients.get_mut(&ready.token).filter(|_| is_open) {
-            Some(client) => client.pending = left.to_vec(),
+        let stays = is_open && left.is_some_and(|left| left.len() <= HALF_REQUEST_BYTES_MAX);
+        match self.clients.get_mut(&ready.token).filter(|_| stays) {
+            Some(client) => client.pending = left.unwrap_or_default().to_vec(),
             None => drop(self.clients.remove(&ready.token)),
         }
+        Ok(())
     }
 
-    fn queue_requests<'a>(&mut self, token: u64, mut bytes: &'a [u8]) -> &'a [u8] {
-        while let Ok(Some(head)) = request_head(bytes) {
+    fn accept(&mut self) -> io::Result<()> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.clients.len() >= CLIENTS_MAX {
+                continue;
+            }
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            self.poller.add_stream(&stream, self.next_token)?;
+            self.clients.insert(self.next_token, Client { stream, pending: Vec::new() });
+            self.next_token += 1;
+        }
+        Ok(())
+    }
+
+    /// Queues the requests that have come whole, and returns the rest. `None`: one of them is not
+    /// from the laboratory's users.
+    fn queue_requests<'a>(&mut self, token: u64, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
+        while let Some(head) = request_head(bytes).ok()? {
             let target = String::from_utf8_lossy(head.target()).into_owned();
             let id =
                 String::from_utf8_lossy(head.header(REQUEST_ID).unwrap_or_default()).into_owned();
-            let answer = self.answer(&target, &id);
+            let answer = self.answer(&target, &id)?;
             let now = Instant::now();
             if self.queue.is_empty() {
                 (self.busy_since, self.stretch) = (now, 0);
@@ -178,15 +212,15 @@ impl Work {
             self.queue.push_back((now, token, answer));
             bytes = &bytes[head.len_bytes()..];
         }
-        bytes
+        Some(bytes)
     }
 
-    /// What the origin would say: every answer is a miss.
-    fn answer(&self, target: &str, id: &str) -> Vec<u8> {
+    /// The origin's answer: each is a miss. `None`: it is no object of the workload.
+    fn answer(&self, target: &str, id: &str) -> Option<Vec<u8>> {
         let path = target.find("/l/").map_or("", |start| &target[start..]);
-        let name = ObjectName::parse(path.as_bytes()).expect("robots ask for objects");
+        let name = ObjectName::parse(path.as_bytes())?;
         let facts = self.workload.facts(self.seed, &name);
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let version = facts.version_at(unix.as_micros() as u64);
         let mut answer = b"HTTP/1.1 200 OK\r\nETag: ".to_vec();
         Workload::etag(&facts, version.number, &mut answer);
@@ -202,7 +236,7 @@ impl Work {
         let body = answer.len();
         answer.resize(body + facts.size_bytes as usize, 0);
         facts.body(version.number).fill(0, &mut answer[body..]);
-        answer
+        Some(answer)
     }
 }
 

@@ -1,0 +1,266 @@
+//! The results of `humboldt-lab tunnel`: for the terminal, for programs, and as a folder.
+
+use crate::Failure;
+use crate::output::say;
+use crate::units::show_bytes;
+use humboldt_lab_record::{FaultKind, FaultSample, Manifest, TimesSummary};
+use humboldt_lab_robots::TunnelReport;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Faults that are shown with their evidence.
+const FAULTS_SHOWN: usize = 3;
+
+/// From this share of one processor on, an end of the laboratory may be the limit.
+const BUSY: f64 = 0.85;
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Results {
+    subject: String,
+    /// Tunnels at a time.
+    tunnels: u32,
+    pub(super) parts: Vec<Measured>,
+    manifest: Manifest,
+}
+
+/// One measurement.
+#[derive(Debug, Serialize)]
+pub(super) struct Measured {
+    name: &'static str,
+    #[serde(skip)]
+    is_set_ups: bool,
+    elapsed_s: f64,
+    tunnels_begun: u64,
+    tunnels_done: u64,
+    tunnels_done_per_s: f64,
+    /// From the begin of a connection to the first byte from the far end.
+    first_byte: TimesSummary,
+    up_bytes: u64,
+    down_bytes: u64,
+    gb_per_s: f64,
+    /// CPU time of all processes of the proxy; `None` if they are not watched.
+    subject_cpu_s: Option<f64>,
+    subject_cpu_s_per_gb: Option<f64>,
+    subject_cpu_us_per_tunnel: Option<f64>,
+    /// Shares of one processor that the laboratory's two ends used.
+    near_end_busy: f64,
+    far_end_busy: f64,
+    faults: BTreeMap<FaultKind, u64>,
+    fault_samples: Vec<FaultSample>,
+}
+
+impl Measured {
+    pub(super) fn new(
+        name: &'static str,
+        is_set_ups: bool,
+        report: &TunnelReport,
+        subject_cpu_us: Option<u64>,
+    ) -> Self {
+        let wall_us = report.wall_us.max(1) as f64;
+        let bytes = (report.up_bytes + report.down_bytes) as f64;
+        let cpu_us = subject_cpu_us.map(|us| us as f64);
+        Self {
+            name,
+            is_set_ups,
+            elapsed_s: wall_us / 1e6,
+            tunnels_begun: report.begun,
+            tunnels_done: report.done,
+            tunnels_done_per_s: report.done as f64 * 1e6 / wall_us,
+            first_byte: TimesSummary::from(&report.opened),
+            up_bytes: report.up_bytes,
+            down_bytes: report.down_bytes,
+            gb_per_s: bytes / 1e3 / wall_us,
+            subject_cpu_s: cpu_us.map(|us| us / 1e6),
+            subject_cpu_s_per_gb: cpu_us
+                .filter(|_| !is_set_ups && bytes > 0.0)
+                .map(|us| us * 1e3 / bytes),
+            subject_cpu_us_per_tunnel: cpu_us
+                .filter(|_| is_set_ups && report.done > 0)
+                .map(|us| us / report.done as f64),
+            near_end_busy: report.near_cpu_us as f64 / wall_us,
+            far_end_busy: report.far_cpu_us as f64 / wall_us,
+            faults: report.faults.clone(),
+            fault_samples: report.fault_samples.clone(),
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        let mut row = |name: &str, value: String| {
+            let _ = writeln!(out, "{name:<17} {value}");
+        };
+        let Self { tunnels_done: done, elapsed_s, .. } = self;
+        if self.is_set_ups {
+            let per_s = self.tunnels_done_per_s;
+            row(self.name, format!("{done} in {elapsed_s:.2} s: {per_s:.1} per second"));
+        } else {
+            let bytes = show_bytes(self.up_bytes + self.down_bytes);
+            let rate = self.gb_per_s;
+            row(
+                self.name,
+                format!("{bytes} in {elapsed_s:.2} s: {rate:.3} GB/s, every byte checked"),
+            );
+        }
+        if self.first_byte.count > 0 {
+            let times = &self.first_byte;
+            row(
+                "  first byte, ms",
+                format!(
+                    "mean {:.3}, median {:.3}, p95 {:.3}, p99 {:.3}, slowest {:.3}",
+                    times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms
+                ),
+            );
+        }
+        if let Some(per_gb) = self.subject_cpu_s_per_gb {
+            row("  CPU time", format!("{per_gb:.3} s per GB"));
+        }
+        if let Some(per_tunnel_us) = self.subject_cpu_us_per_tunnel {
+            row("  CPU time", format!("{per_tunnel_us:.1} µs per tunnel"));
+        }
+        let busiest = self.near_end_busy.max(self.far_end_busy);
+        if busiest > BUSY {
+            let share = busiest * 100.0;
+            row("  laboratory", format!("{share:.0} % of a processor: it may be the limit"));
+        }
+        for kind in FaultKind::ALL {
+            if let Some(count) = self.faults.get(&kind) {
+                row(&format!("  {}", kind.label()), count.to_string());
+            }
+        }
+        for sample in self.fault_samples.iter().take(FAULTS_SHOWN) {
+            let fault = &sample.fault;
+            let (expected, got) = (&fault.expected, &fault.got);
+            row("", format!("{}: {}: expected {expected}, got {got}", sample.url, fault.kind));
+        }
+    }
+}
+
+impl Results {
+    pub(super) fn new(subject: String, tunnels: u32, manifest: Manifest) -> Self {
+        Self { subject, tunnels, parts: Vec::new(), manifest }
+    }
+
+    fn text(&self) -> String {
+        let mut out = format!(
+            "{:<17} {}, at most {} at a time\n",
+            "tunnels through", self.subject, self.tunnels
+        );
+        self.parts.iter().for_each(|part| part.write(&mut out));
+        if self.parts.iter().all(|part| part.subject_cpu_s.is_none()) {
+            let _ = writeln!(out, "{:<17} not known: give --pid", "  CPU time");
+        }
+        out
+    }
+
+    fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string_pretty(self).map_err(Failure::run)
+    }
+
+    /// Prints what there is, also of a measurement that was ended early.
+    pub(super) fn show(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            say!("{}", self.json()?);
+        } else if !self.parts.is_empty() {
+            say!("{}", self.text().trim_end());
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<(), Failure> {
+        for (name, text) in [("tunnel.json", self.json()?), ("tunnel.txt", self.text())] {
+            let path = folder.join(name);
+            std::fs::write(&path, text)
+                .map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything went through.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        let Some(part) = self.parts.iter().find(|part| part.down_bytes == 0) else { return Ok(()) };
+        let why = part.fault_samples.first().map_or_else(
+            || "none was open in time".to_owned(),
+            |first| format!("{}, {}", first.fault.kind, first.fault.got),
+        );
+        Err(Failure::run(format!(
+            "{}: no byte went through any of {} tunnels: {why}",
+            part.name, part.tunnels_begun
+        )))
+    }
+}
+
+/// Makes the folder before the measurement. One that has results is refused.
+pub(super) fn prepare(folder: &Path) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))?;
+    if folder.join("tunnel.json").exists() {
+        return Err(Failure::usage(format!(
+            "{}: it has results already: choose another folder",
+            folder.display()
+        )));
+    }
+    Ok(folder.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use humboldt_lab_record::Fault;
+
+    fn report(up_bytes: u64, down_bytes: u64) -> TunnelReport {
+        let mut report = TunnelReport {
+            begun: 5,
+            done: 4,
+            up_bytes,
+            down_bytes,
+            wall_us: 2_000_000,
+            far_cpu_us: 1_900_000,
+            ..TunnelReport::default()
+        };
+        (0..4).for_each(|_| report.opened.record_us(1_000));
+        report.faults.insert(FaultKind::WrongByte, 1);
+        let kind = FaultKind::WrongByte;
+        let fault = Fault { kind, offset: Some(7), expected: "aa".into(), got: "ab".into() };
+        report.fault_samples.push(FaultSample { at_us: 1, url: "tunnel 3".into(), fault });
+        report
+    }
+
+    #[test]
+    fn rates_and_costs_follow_from_what_was_counted() {
+        let mut results = Results::new("squid:null".into(), 5, Manifest::default());
+        results.parts.push(Measured::new("set-ups", true, &report(0, 4), Some(1_000)));
+        results.parts.push(Measured::new(
+            "download",
+            false,
+            &report(0, 4_000_000_000),
+            Some(500_000),
+        ));
+        let text = results.text();
+        for part in [
+            "squid:null, at most 5 at a time\n",
+            "set-ups           4 in 2.00 s: 2.0 per second\n",
+            "250.0 µs per tunnel",
+            "2.000 GB/s",
+            "0.125 s per GB",
+            "95 % of a processor",
+            "  wrong byte      1\n",
+            "tunnel 3: wrong byte: expected aa, got ab",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(results.verdict().is_ok());
+        results.parts.push(Measured::new("upload", false, &report(9, 0), None));
+        let failure = results.verdict().unwrap_err();
+        assert!(failure.code() == 1 && failure.to_string().contains("upload"), "{failure}");
+    }
+
+    #[test]
+    fn results_are_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = prepare(&folder.path().join("out")).unwrap();
+        Results::new("x".into(), 1, Manifest::default()).write(&path).unwrap();
+        assert_eq!(prepare(&path).unwrap_err().code(), 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! The comparison at the ages that all caches have in common: its table, and its sentence.
+
+use super::ages::Ages;
+use super::groups::Group;
+use super::pairs::{Compared, PAIRS_MIN, has_result};
+use super::statistics::Ratio;
+use crate::document::Warning;
+use crate::format::{NOTHING, counted, percent, rough};
+use crate::run_page;
+use crate::table::Table;
+use humboldt_lab_record::Run;
+
+/// Begins every lead that names no ratio.
+const NONE: &str = "No comparison in a sentence";
+
+/// All settings at the same age: the table to compare by.
+pub(super) fn table(groups: &[Group<'_>]) -> Table {
+    let columns = [
+        "subject",
+        "#runs",
+        "#answers/s",
+        "#± 95 %",
+        "#deviation",
+        "#spread",
+        "#hit ratio",
+        "last quarter",
+        "",
+    ];
+    let ages = common_ages(groups);
+    let at = ages.map_or_else(|| "no common fill ratio".to_owned(), at_fill);
+    let mut table = Table::new(&format!("Throughput at the same age: {at}"), &columns);
+    for group in groups {
+        let rates = group.at_common.map(|common| common.per_s).unwrap_or_default();
+        let hits = group.at_common.map(|common| common.hit_ratio).filter(|hits| hits.count > 0);
+        let unsteady = if rates.is_unsteady() { " (!)" } else { "" };
+        let or_nothing = |value: Option<f64>| value.map_or(NOTHING.to_owned(), rough);
+        table.row([
+            group.name.clone(),
+            group.runs.len().to_string(),
+            or_nothing(Some(rates.mean).filter(|_| rates.count > 0)),
+            or_nothing(rates.interval),
+            or_nothing(rates.deviation),
+            rates
+                .spread
+                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            hits.map_or(NOTHING.to_owned(), |hits| percent(hits.mean)),
+            Ages::common(group.runs.iter().copied()).map_or(NOTHING.to_owned(), Ages::words),
+            group.marks(),
+        ]);
+    }
+    table.note(
+        "Compare by this table: an empty cache is faster than a full one, so every figure is of the same fill ratios. They \
+         are those of all last quarters, or of the last quarter of the least filled run. Last quarter: each setting's own. \
+         ± 95 %: half the width of the confidence interval of the mean (Student's t). Spread: slowest to fastest repeat, in \
+         per cent of the mean; (!) marks more than 5 %.",
+    )
+}
+
+fn at_fill(ages: Ages) -> String {
+    format!("fill ratio {}", ages.words())
+}
+
+/// The ages of the table.
+pub(super) fn common_ages(groups: &[Group<'_>]) -> Option<Ages> {
+    groups.iter().find_map(|group| group.at_common).map(|common| common.ages)
+}
+
+/// The fastest and the slowest setting that nothing speaks against, at the ages of both. A ratio
+/// stands here only if its interval leaves out 1.
+pub(super) fn lead(groups: &[Group<'_>], not_comparable: &[Warning]) -> String {
+    if let Some(objection) = not_comparable.iter().find(|warning| warning.grave) {
+        return format!("{NONE}: {}.", objection.heading);
+    }
+    let is_sound = |group: &&Group<'_>| group.runs.iter().all(|run| has_nothing_grave(run));
+    let sound: Vec<&Group<'_>> = groups.iter().filter(is_sound).collect();
+    let grave = groups.len() - sound.len();
+    let (Some(fast), Some(slow)) = (sound.first(), sound.last()) else {
+        return if groups.is_empty() { String::new() } else { format!("{NONE}: {}.", all(grave)) };
+    };
+    if groups.len() == 1 {
+        return format!("{} answers {} requests/s.", fast.name, rough(fast.throughput.mean));
+    }
+    if sound.len() == 1 {
+        return format!("{NONE}: {}.", all(grave));
+    }
+    let both = || fast.runs.iter().chain(&slow.runs).copied();
+    if Ages::overlap(both()).is_none() {
+        return format!("{NONE}: {} and {} have different ages.", fast.name, slow.name);
+    }
+    let compared = Compared::of(&in_pairs(slow, fast));
+    let Some(ages) = compared.ages.or_else(|| Ages::overlap(both())) else {
+        return String::new();
+    };
+    let per_s = |group: &Group<'_>| {
+        let rates = group.runs.iter().filter_map(|run| ages.rates(run)).map(|(per_s, _)| per_s);
+        rough(super::Repeats::of(rates).mean)
+    };
+    let ratio = match compared.ratio {
+        _ if compared.pairs < PAIRS_MIN => {
+            format!("their ratio is not known ({} of {PAIRS_MIN} pairs)", compared.pairs)
+        }
+        Some(Ratio { low, high, .. }) if low <= 1.0 && high >= 1.0 => {
+            format!("which of the two is faster is not known ({})", compared.factor())
+        }
+        _ => format!("{} times as many", compared.factor()),
+    };
+    let left_out = match grave {
+        0 => String::new(),
+        _ => format!(" Left out: {}.", all(grave)),
+    };
+    format!(
+        "{} answers {} requests/s at {}, {} {}: {ratio}.{left_out}",
+        fast.name,
+        per_s(fast),
+        at_fill(ages),
+        slow.name,
+        per_s(slow)
+    )
+}
+
+fn all(grave: usize) -> String {
+    let settings = counted(grave as u64, "setting");
+    format!("{settings} with a grave warning")
+}
+
+fn has_nothing_grave(run: &Run) -> bool {
+    has_result(run) && !run_page::warnings(run).iter().any(|warning| warning.grave)
+}
+
+/// Repeats in the order in which they were made: the first of one with the first of the other.
+fn in_pairs<'a>(before: &Group<'a>, after: &Group<'a>) -> Vec<(&'a Run, &'a Run)> {
+    let in_order = |group: &Group<'a>| {
+        let mut runs = group.runs.clone();
+        runs.sort_by_key(|run| run.started_s);
+        runs
+    };
+    in_order(before).into_iter().zip(in_order(after)).collect()
+}

@@ -1,0 +1,179 @@
+//! TLS between users and the laboratory's own servers, and tunnels through a relay.
+#![allow(clippy::unwrap_used, reason = "tests end at what they do not expect")]
+
+mod common;
+
+use common::{SEED, first_fault, plan, run_until, workload};
+use humboldt_lab_origin::{Origin, OriginPlan};
+use humboldt_lab_record::FaultKind;
+use humboldt_lab_robots::{
+    Bang, BangTarget, BangWorld, FarEnd, Robots, Route, TlsWay, Tunnels, UserTls,
+};
+use humboldt_lab_tls::{Authority, Trust};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+fn origin(authority: &Authority) -> Origin {
+    let mut plan = OriginPlan::new(workload("fixed-1k"), SEED);
+    plan.tls = Some(authority.clone());
+    Origin::start(plan).unwrap()
+}
+
+fn tls(authority: &Authority, way: TlsWay) -> Option<UserTls> {
+    Some(UserTls { way, trust: Trust::from_pem(authority.certificate_pem(), true).unwrap() })
+}
+
+/// A proxy that knows only CONNECT, and changes bytes of each tunnel if it is told to.
+fn relay(is_wrong: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // It ends with the test's process.
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || serve(client, is_wrong));
+        }
+    });
+    address
+}
+
+fn serve(mut client: TcpStream, is_wrong: bool) -> Option<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let to = head.strip_prefix("CONNECT ")?.split(' ').next()?;
+    let server = TcpStream::connect(to).ok()?;
+    client.write_all(b"HTTP/1.1 200 Yes\r\n\r\n").ok()?;
+    let (from, into) = (client.try_clone().ok()?, server.try_clone().ok()?);
+    thread::spawn(move || pass(from, into, false));
+    pass(server, client, is_wrong)
+}
+
+fn pass(mut from: TcpStream, mut into: TcpStream, is_wrong: bool) -> Option<()> {
+    let mut buffer = [0; 10_000];
+    loop {
+        let count = from.read(&mut buffer).ok()?;
+        if count == 0 {
+            return into.shutdown(Shutdown::Write).ok();
+        }
+        buffer[count - 1] ^= u8::from(is_wrong);
+        into.write_all(&buffer[..count]).ok()?;
+    }
+}
+
+#[test]
+fn users_and_servers_understand_each_other() {
+    let authority = Authority::new("test").unwrap();
+    let origin = origin(&authority);
+    let mut plan = plan("fixed-1k", origin.addresses()[0], 300.0);
+    plan.tls = tls(&authority, TlsWay::Hop);
+    plan.think = false;
+    let robots = Robots::start(plan).unwrap();
+    let tally = run_until(&robots, |tally| tally.answers() > 500);
+    assert_eq!(tally.faults_total(), 0, "{:?}", tally.fault_samples);
+    assert!(tally.handshakes.full > 0, "{:?}", tally.handshakes);
+    drop(robots);
+    let seen = origin.stop().handshakes;
+    assert!(seen.full >= tally.handshakes.full && seen.failed == 0, "{seen:?}");
+}
+
+#[test]
+fn users_ask_through_tunnels_and_notice_a_changed_byte() {
+    let authority = Authority::new("test").unwrap();
+    let origin = origin(&authority);
+    let plan_through = |proxy| {
+        let mut plan = plan("fixed-1k", origin.addresses()[0], 100.0);
+        plan.route = Route::Forward { proxies: vec![proxy] };
+        plan.tls = tls(&authority, TlsWay::Tunnel);
+        plan
+    };
+    let robots = Robots::start(plan_through(relay(false))).unwrap();
+    let tally = run_until(&robots, |tally| tally.answers() > 100);
+    assert_eq!(tally.faults_total(), 0, "{:?}", tally.fault_samples);
+    assert!(tally.answers() == tally.misses.answers && tally.handshakes.full > 0);
+    drop(robots);
+    let fault = first_fault(plan_through(relay(true)), FaultKind::Handshake);
+    assert!(fault.url.starts_with("https://127.0.0.1:"), "{fault:?}");
+}
+
+#[test]
+fn a_wrong_authority_is_a_fault_of_its_own() {
+    let (own, other) = (Authority::new("own").unwrap(), Authority::new("other").unwrap());
+    let origin = origin(&own);
+    let mut plan = plan("fixed-1k", origin.addresses()[0], 100.0);
+    plan.tls = tls(&other, TlsWay::Hop);
+    let fault = first_fault(plan, FaultKind::Handshake);
+    assert!(fault.fault.got.contains("UnknownIssuer"), "{fault:?}");
+    assert!(origin.stop().handshakes.failed > 0);
+}
+
+#[test]
+fn the_banger_resumes_the_sessions_of_its_connections() {
+    let authority = Authority::new("test").unwrap();
+    let origin = origin(&authority);
+    let address = origin.addresses()[0];
+    let world = BangWorld { workload: workload("fixed-1k"), seed: SEED, origins: vec![address] };
+    let mut stream = humboldt_lab_workload::Stream::new(workload("fixed-1k"), SEED, 0, 1, 1_000);
+    let mut asks = Vec::new();
+    while asks.len() < 200 {
+        stream.next_visit(&mut asks);
+    }
+    asks.truncate(200);
+    for (proxy, way) in [(None, TlsWay::Hop), (Some(relay(false)), TlsWay::Tunnel)] {
+        let route = proxy.map_or(Route::Direct, |proxy| Route::Forward { proxies: vec![proxy] });
+        let mut bang = Bang { world: Some(world.clone()), ..Bang::new(route) };
+        bang.tls = tls(&authority, way);
+        bang.connections_max = 5;
+        let targets = asks.iter().map(|ask| BangTarget::Ask(*ask));
+        let report = bang.run(targets, &mut |_| true).unwrap();
+        assert_eq!(report.verified, 200, "{:?}", report.fault_samples);
+        let (full, resumed) = (report.handshakes.full, report.handshakes.resumed);
+        assert_eq!(full + resumed, 200);
+        assert!((1..=5).contains(&full), "{full} full handshakes of 5 connections");
+        let http = BangTarget::Url(format!("http://{address}/"));
+        let report = bang.run([http].into_iter(), &mut |_| true).unwrap();
+        assert_eq!(report.unusable, 1);
+    }
+}
+
+fn tunnels(proxy: SocketAddr) -> Tunnels {
+    Tunnels {
+        proxy,
+        tunnels: 4,
+        up_bytes: 3_000_000,
+        down_bytes: 2_000_000,
+        renews: false,
+        time_max_s: 60.0,
+        timeout_s: 30.0,
+    }
+}
+
+#[test]
+fn tunnels_carry_every_byte_in_both_directions() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let far = FarEnd::start(any, None).unwrap();
+    let report = tunnels(relay(false)).run(&far, &mut |_| true).unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.fault_samples);
+    assert_eq!((report.begun, report.done, report.opened.count()), (4, 4, 4));
+    assert_eq!((report.up_bytes, report.down_bytes), (12_000_000, 8_000_000));
+    let wrong = tunnels(relay(true)).run(&far, &mut |_| true).unwrap();
+    assert_eq!((wrong.done, wrong.faults.get(&FaultKind::WrongByte)), (0, Some(&4)));
+}
+
+#[test]
+fn set_ups_follow_one_another_until_they_are_ended() {
+    let far = FarEnd::start(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
+    let plan = Tunnels { up_bytes: 0, down_bytes: 1, renews: true, ..tunnels(relay(false)) };
+    let report = plan.run(&far, &mut |tick| tick.done < 30).unwrap();
+    assert!(report.done >= 30 && report.faults.is_empty(), "{report:?}");
+    // Nobody listens there: a hundred attempts are enough.
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let nobody = Tunnels { proxy: closed.unwrap(), ..plan };
+    let report = nobody.run(&far, &mut |_| true).unwrap();
+    assert_eq!(report.done, 0);
+    assert!(report.faults.contains_key(&FaultKind::Refused), "{report:?}");
+}
