@@ -28,9 +28,9 @@ mod uring;
 use std::io;
 use std::sync::Arc;
 
-pub(crate) use file::{BlockFile, OpenBlock, ReadFuture};
 #[cfg(test)]
 pub(crate) use file::WriteDone;
+pub(crate) use file::{BlockFile, OpenBlock, ReadFuture};
 pub(crate) use luck::Luck;
 
 /// Opens a file or device. No thread is started yet, and no ring made.
