@@ -383,7 +383,7 @@ impl World {
 }
 
 /// Too few descriptors, ports or buffers here.
-fn is_own_limit(error: Errno) -> bool {
+pub(crate) fn is_own_limit(error: Errno) -> bool {
     matches!(
         error,
         Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM

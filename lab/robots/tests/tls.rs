@@ -26,18 +26,35 @@ fn tls(authority: &Authority, way: TlsWay) -> Option<UserTls> {
 
 /// A proxy that knows only CONNECT, and changes bytes of each tunnel if it is told to.
 fn relay(is_wrong: bool) -> SocketAddr {
+    relay_of(Way::WHOLE, Way { is_wrong, ..Way::WHOLE })
+}
+
+/// What a relay does with the bytes of one direction.
+#[derive(Clone, Copy)]
+struct Way {
+    /// The last byte of each piece becomes another.
+    is_wrong: bool,
+    /// After so many bytes it passes no more.
+    bytes_max: usize,
+}
+
+impl Way {
+    const WHOLE: Self = Self { is_wrong: false, bytes_max: usize::MAX };
+}
+
+fn relay_of(up: Way, down: Way) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // It ends with the test's process.
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || serve(client, is_wrong));
+            thread::spawn(move || serve(client, up, down));
         }
     });
     address
 }
 
-fn serve(mut client: TcpStream, is_wrong: bool) -> Option<()> {
+fn serve(mut client: TcpStream, up: Way, down: Way) -> Option<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -49,19 +66,23 @@ fn serve(mut client: TcpStream, is_wrong: bool) -> Option<()> {
     let server = TcpStream::connect(to).ok()?;
     client.write_all(b"HTTP/1.1 200 Yes\r\n\r\n").ok()?;
     let (from, into) = (client.try_clone().ok()?, server.try_clone().ok()?);
-    thread::spawn(move || pass(from, into, false));
-    pass(server, client, is_wrong)
+    thread::spawn(move || pass(from, into, up));
+    pass(server, client, down)
 }
 
-fn pass(mut from: TcpStream, mut into: TcpStream, is_wrong: bool) -> Option<()> {
-    let mut buffer = [0; 10_000];
+fn pass(mut from: TcpStream, mut into: TcpStream, way: Way) -> Option<()> {
+    let (mut buffer, mut passed) = ([0; 10_000], 0);
     loop {
+        if passed >= way.bytes_max {
+            thread::park();
+        }
         let count = from.read(&mut buffer).ok()?;
         if count == 0 {
             return into.shutdown(Shutdown::Write).ok();
         }
-        buffer[count - 1] ^= u8::from(is_wrong);
+        buffer[count - 1] ^= u8::from(way.is_wrong && count > 100);
         into.write_all(&buffer[..count]).ok()?;
+        passed += count;
     }
 }
 
@@ -162,6 +183,10 @@ fn tunnels_carry_every_byte_in_both_directions() {
     assert_eq!((report.up_bytes, report.down_bytes), (12_000_000, 8_000_000));
     let wrong = tunnels(relay(true)).run(&far, &mut |_| true).unwrap();
     assert_eq!((wrong.done, wrong.faults.get(&FaultKind::WrongByte)), (0, Some(&4)));
+    // Those of the other direction are counted once each too, and not as lost connections.
+    let wrong_up = relay_of(Way { is_wrong: true, ..Way::WHOLE }, Way::WHOLE);
+    let wrong = tunnels(wrong_up).run(&far, &mut |_| true).unwrap();
+    assert_eq!((wrong.done, wrong.faults), (0, [(FaultKind::WrongByte, 4)].into()));
 }
 
 #[test]
@@ -176,4 +201,24 @@ fn set_ups_follow_one_another_until_they_are_ended() {
     let report = nobody.run(&far, &mut |_| true).unwrap();
     assert_eq!(report.done, 0);
     assert!(report.faults.contains_key(&FaultKind::Refused), "{report:?}");
+}
+
+#[test]
+fn an_upload_that_takes_too_long_was_open_all_the_same() {
+    let far = FarEnd::start(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
+    let plan = |bytes_max| Tunnels {
+        up_bytes: 1 << 40,
+        down_bytes: 2,
+        timeout_s: 1.0,
+        time_max_s: 2.0,
+        ..tunnels(relay_of(Way { bytes_max, ..Way::WHOLE }, Way::WHOLE))
+    };
+    for bytes_max in [100_000, usize::MAX] {
+        let report = plan(bytes_max).run(&far, &mut |_| true).unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.fault_samples);
+        assert_eq!((report.done, report.down_bytes, report.opened.count()), (0, 4, 4));
+        assert!(report.up_bytes > 100_000, "{report:?}");
+    }
+    let refused = Tunnels { down_bytes: 1, ..plan(1) }.run(&far, &mut |_| true);
+    assert!(refused.unwrap_err().to_string().contains("at least 2"));
 }
