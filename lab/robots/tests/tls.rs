@@ -9,7 +9,7 @@ use humboldt_lab_record::FaultKind;
 use humboldt_lab_robots::{
     Bang, BangTarget, BangWorld, FarEnd, Robots, Route, TlsWay, Tunnels, UserTls,
 };
-use humboldt_lab_tls::{Authority, Trust};
+use humboldt_lab_tls::{Authority, Channel, Got, ServerTls, Trust};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -158,6 +158,43 @@ fn the_banger_resumes_the_sessions_of_its_connections() {
         let http = BangTarget::Url(format!("http://{address}/"));
         let report = bang.run([http].into_iter(), &mut |_| true).unwrap();
         assert_eq!(report.unusable, 1);
+    }
+}
+
+/// Serves one connection: an answer until close, and then the end of TLS or only that of TCP.
+fn half_an_answer(listener: &TcpListener, tls: &ServerTls, in_order: bool) {
+    let (stream, _) = listener.accept().unwrap();
+    // Its socket waits, unlike those of servers.
+    let mut channel = Channel::plain(stream.into());
+    channel.begin_server(tls).unwrap();
+    let (mut request, mut buffer) = (Vec::new(), [0; 1000]);
+    while !request.ends_with(b"\r\n\r\n") {
+        match channel.receive(&mut buffer).unwrap() {
+            Got::Bytes(count) => request.extend_from_slice(&buffer[..count]),
+            other => panic!("{other:?}"),
+        }
+    }
+    channel.send(b"HTTP/1.1 200 Yes\r\nConnection: close\r\n\r\nhalf").unwrap();
+    if in_order {
+        channel.shut().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_until_close_is_whole_only_with_the_end_of_tls() {
+    let authority = Authority::new("test").unwrap();
+    let server_tls = authority.issue(&["127.0.0.1".to_owned()]).unwrap().server().unwrap();
+    for in_order in [true, false] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = BangTarget::Url(format!("https://{}/", listener.local_addr().unwrap()));
+        let server_tls = server_tls.clone();
+        let server = thread::spawn(move || half_an_answer(&listener, &server_tls, in_order));
+        let mut bang = Bang::new(Route::Direct);
+        bang.tls = tls(&authority, TlsWay::Hop);
+        let report = bang.run([url].into_iter(), &mut |_| true).unwrap();
+        server.join().unwrap();
+        let truncated = report.faults.get(&FaultKind::Truncated).copied().unwrap_or_default();
+        assert_eq!((report.answers, truncated), if in_order { (1, 0) } else { (0, 1) });
     }
 }
 

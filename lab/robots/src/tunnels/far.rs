@@ -224,7 +224,7 @@ impl Server {
                     read_bytes += count;
                 }
                 Ok(Got::NothingYet) => break,
-                Ok(Got::End) | Err(_) => return Turn::Ends,
+                Ok(Got::End | Got::Cut) | Err(_) => return Turn::Ends,
             }
             if read_bytes >= TURN_BYTES {
                 rest = Turn::GoesOn;

@@ -202,7 +202,9 @@ impl Loop<'_> {
             let count = match tunnel.connection.receive(&mut self.buffer) {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => break,
-                Ok(Got::End) => return self.end(slot, Err(lost("the end of the connection"))),
+                Ok(Got::End | Got::Cut) => {
+                    return self.end(slot, Err(lost("the end of the connection")));
+                }
                 Err(error) => return self.end(slot, Err(lost(&error.to_string()))),
             };
             match self.take(slot, count) {
