@@ -219,7 +219,8 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "WITH", value_enum)]
     pub(crate) tls: Option<TlsKind>,
     /// File with the authorities that must have signed the certificate that users see (PEM)
-    /// [default: authorities of this run; required if the cache is not started by it]
+    /// [default: authorities of this run; required if the cache is not started by it, and for
+    /// --tls tunnel with --urls]
     #[arg(long, value_name = "FILE", requires = "tls")]
     pub(crate) authority: Option<PathBuf>,
     /// File with the authority of the laboratory's own servers, for a running proxy that must trust
@@ -384,8 +385,8 @@ pub(crate) struct GroundArgs {
         humboldt-lab bang --proxy 127.0.0.1:3128 < urls.txt\n  \
         humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
         humboldt-lab bang --generate 10000        the laboratory's own server, without a cache\n\n\
-        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (measurements are \
-        kept); 2 a mistake in the arguments; 130 interrupted (measurements are kept).")]
+        Exit codes: 0 done, also if the time was up; 1 the run failed, not one answer was right, or one had wrong \
+        content (measurements are kept); 2 a mistake in the arguments; 130 interrupted (measurements are kept).")]
 pub(crate) struct BangArgs {
     /// The proxy to send requests to, e.g. 127.0.0.1:3128 [default: none, directly to the servers]
     #[arg(long, value_name = "ADDRESS")]
@@ -471,7 +472,7 @@ pub(crate) struct BangArgs {
         Examples:\n  \
         humboldt-lab tunnel --subject humboldt:null\n  \
         humboldt-lab tunnel --attach http://127.0.0.1:3128 --pid 4711\n\n\
-        Exit codes: as for bang.")]
+        Exit codes: as for bang; 1 also if wrong bytes went through.")]
 pub(crate) struct TunnelArgs {
     /// Start this proxy: a name from `humboldt-lab subjects`, or a subject file
     #[arg(long, value_name = "NAME", required_unless_present = "attach")]
@@ -485,7 +486,7 @@ pub(crate) struct TunnelArgs {
     /// Tunnels that are open at the same time
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4_000))]
     pub(crate) tunnels: u32,
-    /// Bytes in each direction, of all tunnels together
+    /// Bytes in each direction, of all tunnels together (4GB: 4.29 GB of 10⁹ bytes)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "4GB")]
     pub(crate) bytes: u64,
     /// Longest time of each of the three measurements

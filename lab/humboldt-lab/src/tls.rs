@@ -8,7 +8,7 @@ use humboldt_lab_robots::UserTls;
 use humboldt_lab_subjects::{Mode, SubjectFile, SubjectTls, SubjectTlsWay};
 use humboldt_lab_tls::{Authority, Trust};
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,15 @@ pub(crate) enum Place<'a> {
     Origins,
 }
 
+/// The servers of the requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Servers {
+    /// The laboratory's own.
+    Own,
+    /// Those of a list of URLs.
+    Foreign,
+}
+
 /// The TLS of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunTls {
@@ -40,22 +49,37 @@ pub(crate) struct RunTls {
     intercept: Authority,
     trusted_pem: String,
     resume: bool,
+    /// The laboratory's authority is new and is to be kept there.
+    keep_in: Option<PathBuf>,
 }
 
 impl RunTls {
-    /// From the command line; `None` without `--tls`.
-    pub(crate) fn new(arguments: &TlsArgs, place: Place<'_>) -> Result<Option<Self>, Failure> {
+    /// From the command line; `None` without `--tls`. It writes nothing.
+    pub(crate) fn new(
+        arguments: &TlsArgs,
+        place: Place<'_>,
+        servers: Servers,
+    ) -> Result<Option<Self>, Failure> {
         let Some(kind) = arguments.tls else { return Ok(None) };
         check(kind, place)?;
         let given = arguments.authority.as_deref().map(read).transpose()?;
-        let authority = match &arguments.origin_authority {
-            Some(path) => kept_authority(path)?,
+        let kept = arguments.origin_authority.as_deref().map(kept_authority).transpose()?.flatten();
+        let keep_in = arguments.origin_authority.clone().filter(|_| kept.is_none());
+        let authority = match kept {
+            Some(authority) => authority,
             None => Authority::new(ORIGIN_AUTHORITY).map_err(Failure::run)?,
         };
         let intercept = Authority::new(INTERCEPT_AUTHORITY).map_err(Failure::run)?;
         let trusted_pem = match (kind, place, given) {
+            (TlsKind::Tunnel, _, None) | (TlsKind::Accelerator, Place::Origins, None)
+                if servers == Servers::Foreign =>
+            {
+                return Err(Failure::usage(
+                    "the laboratory does not know the servers of these URLs: give the authorities of their certificates with --authority FILE",
+                ));
+            }
             (TlsKind::Tunnel, _, None) => authority.certificate_pem().to_owned(),
-            (TlsKind::Tunnel, _, Some(_)) => {
+            (TlsKind::Tunnel, _, Some(_)) if servers == Servers::Own => {
                 return Err(Failure::usage(
                     "--authority: at the end of a tunnel is the laboratory's own server, whose authority is known",
                 ));
@@ -70,13 +94,21 @@ impl RunTls {
             (TlsKind::Intercept, _, None) => intercept.certificate_pem().to_owned(),
         };
         let resume = !arguments.no_resumption;
-        let tls = Self { kind, authority, intercept, trusted_pem, resume };
+        let tls = Self { kind, authority, intercept, trusted_pem, resume, keep_in };
         // A file that is no authority is noticed here, before anything is started.
         Trust::from_pem(&tls.trusted_pem, resume).map_err(|error| {
             let path = arguments.authority.as_deref().unwrap_or(Path::new("--authority"));
             Failure::usage(format!("{}: {error}", path.display()))
         })?;
         Ok(Some(tls))
+    }
+
+    /// Writes the files that the command line asks for, if they are not there yet: when the run
+    /// begins.
+    pub(crate) fn keep(&self) -> Result<(), Failure> {
+        let Some(path) = &self.keep_in else { return Ok(()) };
+        write_new(&key_path(path), self.authority.key_pem(), 0o600)?;
+        write_new(path, self.authority.certificate_pem(), 0o644)
     }
 
     /// The users' part.
@@ -188,26 +220,94 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The authority of a file and its key beside it, which are made if there are none.
-fn kept_authority(path: &Path) -> Result<Authority, Failure> {
-    let mut key_path = path.as_os_str().to_owned();
-    key_path.push(".key");
-    let key_path = PathBuf::from(key_path);
+/// The authority of a file, with its key beside it; `None` if it is still to be made.
+fn kept_authority(path: &Path) -> Result<Option<Authority>, Failure> {
+    let key_path = key_path(path);
+    let refuse = |path: &Path, why: &str| Failure::usage(format!("{}: {why}", path.display()));
     if path.exists() {
         let (certificate, key) = (read(path)?, read(&key_path)?);
         return Authority::of(ORIGIN_AUTHORITY, &certificate, &key)
-            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
+            .map(Some)
+            .map_err(|error| refuse(path, &error.to_string()));
     }
-    let authority = Authority::new(ORIGIN_AUTHORITY).map_err(Failure::run)?;
-    let write = |path: &Path, text: &str, mode| {
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(mode).open(path);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-            let what = if error.kind() == ErrorKind::NotFound { "no such folder" } else { "" };
-            Failure::usage(format!("{}: {error} {what}", path.display()))
-        })
-    };
-    write(&key_path, authority.key_pem(), 0o600)?;
-    write(path, authority.certificate_pem(), 0o644)?;
-    Ok(authority)
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        return Err(refuse(path, "no such folder"));
+    }
+    if key_path.exists() {
+        return Err(refuse(&key_path, "a key without its certificate: it is not overwritten"));
+    }
+    Ok(None)
+}
+
+fn key_path(path: &Path) -> PathBuf {
+    let mut key_path = path.as_os_str().to_owned();
+    key_path.push(".key");
+    PathBuf::from(key_path)
+}
+
+/// Writes a file that must not be there yet.
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn new(arguments: &TlsArgs, servers: Servers) -> Result<RunTls, Failure> {
+        let place = match arguments.tls {
+            Some(TlsKind::Tunnel) => Place::Running(Mode::Forward),
+            _ => Place::Origins,
+        };
+        RunTls::new(arguments, place, servers).map(Option::unwrap)
+    }
+
+    #[test]
+    fn an_authority_is_written_when_the_run_begins_and_never_over_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.pem");
+        let arguments = TlsArgs {
+            tls: Some(TlsKind::Accelerator),
+            origin_authority: Some(path.clone()),
+            ..TlsArgs::default()
+        };
+        let (first, second) =
+            (new(&arguments, Servers::Own).unwrap(), new(&arguments, Servers::Own).unwrap());
+        assert!(!path.exists() && !key_path(&path).exists(), "only checked");
+        first.keep().unwrap();
+        let mode = fs::metadata(key_path(&path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(second.keep().is_err(), "another run was faster");
+        let again = new(&arguments, Servers::Own).unwrap();
+        again.keep().unwrap();
+        assert_eq!(again.authority.key_pem(), first.authority.key_pem());
+        fs::remove_file(&path).unwrap();
+        let failure = new(&arguments, Servers::Own).unwrap_err().to_string();
+        assert!(failure.contains("not overwritten"), "{failure}");
+        let nowhere = Some(folder.path().join("no/such.pem"));
+        let arguments = TlsArgs { origin_authority: nowhere, ..arguments };
+        let failure = new(&arguments, Servers::Own).unwrap_err().to_string();
+        assert!(failure.contains("no such folder"), "{failure}");
+    }
+
+    #[test]
+    fn servers_that_the_laboratory_does_not_know_need_an_authority() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("theirs.pem");
+        let theirs = Authority::new("theirs").unwrap();
+        fs::write(&path, theirs.certificate_pem()).unwrap();
+        for kind in [TlsKind::Tunnel, TlsKind::Accelerator] {
+            let none = TlsArgs { tls: Some(kind), ..TlsArgs::default() };
+            let failure = new(&none, Servers::Foreign).unwrap_err();
+            assert!(failure.code() == 2 && failure.to_string().contains("--authority FILE"));
+            assert!(new(&none, Servers::Own).is_ok());
+            let given = TlsArgs { authority: Some(path.clone()), ..none };
+            let tls = new(&given, Servers::Foreign).unwrap();
+            assert_eq!(tls.users().trusted_pem, theirs.certificate_pem());
+        }
+    }
 }

@@ -263,7 +263,7 @@ impl Connection {
             tools.tally.handshakes.add(handshake == Handshake::Resumed);
         }
         match received {
-            Ok(Got::End) => Step::Close,
+            Ok(Got::End | Got::Cut) => Step::Close,
             Ok(Got::Bytes(got)) => {
                 self.has_unread = self.is_half_closed || !channel.has_drained(got, asked);
                 self.active_us = tools.now_us;

@@ -78,7 +78,7 @@ pub struct Provenance {
     pub machine: Machine,
     /// The stores; equal ones once.
     pub stores: Vec<StoreGround>,
-    /// The SHA-256 of the workload file, in 64 hexadecimal digits.
+    /// The SHA-256 of the workload file, in 64 hexadecimal digits; empty without a workload.
     pub workload_sha256: String,
 }
 

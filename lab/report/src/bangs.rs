@@ -106,6 +106,9 @@ fn manifests(bangs: &[BangRun]) -> impl Iterator<Item = &Manifest> {
 
 fn all_warnings(bangs: &[BangRun], groups: &[Group<'_>]) -> Vec<Warning> {
     let mut all = provenance::differences(manifests(bangs));
+    if bangs.windows(2).all(|two| two[0].urls == two[1].urls) {
+        all.extend(provenance::workload_differs(manifests(bangs)));
+    }
     all.extend(warnings(groups));
     all.sort_by_key(|warning| !warning.grave);
     all

@@ -12,6 +12,9 @@ const CHARS_MAX: usize = 400;
 /// As many digits of a digest are shown beside others; the page of a single run has all.
 const DIGITS_SHOWN: usize = 16;
 
+/// The digest of no text: earlier laboratories recorded it where there was no workload.
+const NO_TEXT_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 /// The heading of a warning that forbids a comparison begins like this.
 pub(crate) const NOT_COMPARABLE: &str = "Not comparable: ";
 
@@ -160,6 +163,16 @@ pub(crate) fn differences<'a>(manifests: impl Iterator<Item = &'a Manifest>) -> 
     found
 }
 
+/// A warning of runs that name the same workload, if it was not the same file each time. Runs
+/// without a workload, and those whose laboratory recorded no digest, say nothing.
+pub(crate) fn workload_differs<'a>(
+    manifests: impl Iterator<Item = &'a Manifest>,
+) -> Option<Warning> {
+    let digests = manifests.map(|manifest| manifest.provenance.workload_sha256.as_str());
+    let known = digests.filter(|digest| !["", NO_TEXT_SHA256].contains(digest));
+    differ("workload file", known.map(|digest| digest.chars().take(DIGITS_SHOWN).collect()))
+}
+
 fn identity(build: &Build) -> String {
     let digits: String = build.sha256.chars().take(DIGITS_SHOWN).collect();
     format!("{} ({digits})", build.version)
@@ -223,6 +236,22 @@ mod tests {
             ]
         );
         assert_eq!(headings(&[manifest("6.1", "2"), Manifest::default()]), ["Origin not recorded"]);
+    }
+
+    #[test]
+    fn another_file_of_the_same_workload_cannot_be_compared() {
+        let differs = |digests: &[&str]| {
+            let of = |digest: &&str| {
+                let mut manifest = manifest("6.1", "2");
+                manifest.provenance.workload_sha256 = (*digest).to_owned();
+                manifest
+            };
+            let manifests: Vec<Manifest> = digests.iter().map(of).collect();
+            workload_differs(manifests.iter()).map(|warning| warning.heading)
+        };
+        assert_eq!(differs(&["a1", "a1", "", NO_TEXT_SHA256]), None);
+        let heading = "Not comparable: the workload file differs";
+        assert_eq!(differs(&["a1", "a2"]).as_deref(), Some(heading));
     }
 
     #[test]

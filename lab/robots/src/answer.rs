@@ -123,7 +123,8 @@ impl AnswerReader {
     }
 
     /// The peer has closed. A body that ends with the connection is complete now; any other is not.
-    pub(crate) fn end(&mut self) -> Result<Answer, Fault> {
+    /// `is_cut`: TLS has not ended, so what came may be a part only.
+    pub(crate) fn end(&mut self, is_cut: bool) -> Result<Answer, Fault> {
         let state = std::mem::replace(&mut self.state, State::Idle);
         let State::Body(body) = state else {
             let got = format!("end of the connection after {} bytes of the head", self.head.len());
@@ -131,6 +132,9 @@ impl AnswerReader {
         };
         let have = body.answer.body_bytes;
         let (complete, expected) = match (&body.framing, &body.known) {
+            (Framing::UntilClose, _) if is_cut => {
+                (false, "the end of TLS (close_notify)".to_owned())
+            }
             (Framing::Length { left_bytes }, _) => (false, format!("{} bytes", have + left_bytes)),
             (_, Some(known)) => {
                 (have == known.length_bytes, format!("{} bytes", known.length_bytes))
@@ -518,12 +522,31 @@ mod tests {
             let mut reader = AnswerReader::default();
             reader.begin(Asked::Object(object));
             assert_eq!(reader.feed(&bytes[..bytes.len() - missing], || NOW_US), Ok(Step::More));
-            let end = reader.end();
+            let end = reader.end(false);
             assert_eq!(
                 end.is_ok_and(|answer| !answer.keep_alive),
                 complete,
                 "{missing} bytes missing"
             );
+        }
+    }
+
+    #[test]
+    fn what_ends_with_the_connection_ends_with_tls() {
+        for (head, is_whole) in [("", true), ("Content-Length: 9\r\n", false)] {
+            for is_cut in [false, true] {
+                let mut reader = AnswerReader::default();
+                reader.begin(Asked::Foreign);
+                let bytes = format!("HTTP/1.1 200 Yes\r\n{head}\r\nhalf");
+                assert_eq!(reader.feed(bytes.as_bytes(), || NOW_US), Ok(Step::More));
+                let end = reader.end(is_cut);
+                assert_eq!(end.is_ok(), is_whole && !is_cut, "{end:?}");
+                if is_whole && is_cut {
+                    let fault = end.unwrap_err();
+                    assert_eq!(fault.kind, FaultKind::Truncated);
+                    assert!(fault.expected.contains("close_notify"), "{fault:?}");
+                }
+            }
         }
     }
 

@@ -1,12 +1,42 @@
 //! One connection: bytes out, bytes in, without waiting.
 
-use crate::answer::AnswerReader;
+use crate::answer::{Answer, AnswerReader};
 use crate::chain::NONE;
+use crate::expected::fault;
+use crate::secure;
+use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_tls::{Channel, ChannelError, Got, Handshake, TlsError, Users};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub(crate) enum Loss {
+    /// The peer closed it in order.
+    Ended,
+    /// It closed it without the end of TLS.
+    Cut,
+    /// It is broken.
+    Broken(ChannelError),
+}
+
+impl Loss {
+    /// The consequence for an answer under way.
+    pub(crate) fn outcome(self, reader: &mut AnswerReader) -> Result<Answer, Fault> {
+        match self {
+            Self::Ended => reader.end(false),
+            Self::Cut => reader.end(true),
+            Self::Broken(ChannelError::Handshake(why)) => Err(secure::fault(why)),
+            Self::Broken(error @ ChannelError::Abandoned) => Err(secure::fault(error.to_string())),
+            Self::Broken(error) => {
+                let got = format!("{error} after {}", reader.progress());
+                Err(fault(FaultKind::Disconnected, None, "an answer".into(), got))
+            }
+        }
+    }
+}
 
 /// A connection of one user.
 #[derive(Debug)]

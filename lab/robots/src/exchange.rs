@@ -3,7 +3,7 @@
 use crate::answer::{Answer, Step};
 use crate::asks::Pending;
 use crate::chain::NONE;
-use crate::connection::Connection;
+use crate::connection::{Connection, Loss};
 use crate::counts::Took;
 use crate::expected::{Asked, AskedObject};
 use crate::plan::{TlsWay, scheme};
@@ -11,7 +11,7 @@ use crate::request::{Manner, write_connect, write_request, write_url};
 use crate::secure;
 use crate::world::World;
 use humboldt_lab_record::{Fault, FaultKind, FaultSample};
-use humboldt_lab_tls::{ChannelError, Got, Handshake};
+use humboldt_lab_tls::{Got, Handshake};
 use humboldt_lab_wire::Ready;
 use humboldt_lab_workload::{Ask, AskKind, Facts};
 use rustix::io::Errno;
@@ -156,7 +156,7 @@ impl World {
         let sent = state.send(&self.out);
         self.counts.tally.sent += u64::from(self.asks.note_sent(state.ask));
         if let Err(error) = sent {
-            self.lost(connection, Some(error));
+            self.lost(connection, Loss::Broken(error));
         }
     }
 
@@ -177,7 +177,7 @@ impl World {
             && !state.has_sent_all()
             && let Err(error) = state.send_rest()
         {
-            return self.lost(connection, Some(error));
+            return self.lost(connection, Loss::Broken(error));
         }
         if ready.readable {
             self.receive(connection, ready.closed);
@@ -195,8 +195,9 @@ impl World {
             let count = match received {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => return,
-                Ok(Got::End) => return self.lost(connection, None),
-                Err(error) => return self.lost(connection, Some(error)),
+                Ok(Got::End) => return self.lost(connection, Loss::Ended),
+                Ok(Got::Cut) => return self.lost(connection, Loss::Cut),
+                Err(error) => return self.lost(connection, Loss::Broken(error)),
             };
             let drained = state.has_drained(count, self.buffer.len());
             let bytes = &self.buffer[..count];
@@ -255,9 +256,8 @@ impl World {
         }
     }
 
-    /// The connection is gone. The consequence depends on the progress of the answer. `None`: the
-    /// peer closed it in order.
-    fn lost(&mut self, connection: u32, error: Option<ChannelError>) {
+    /// The connection is gone. The consequence depends on the progress of the answer.
+    fn lost(&mut self, connection: u32, loss: Loss) {
         let Some(state) = self.connections.get_mut(connection) else { return };
         if state.ask == NONE {
             return self.close_idle(connection);
@@ -273,17 +273,7 @@ impl World {
             self.crowd.wait_in_front(robot, slot);
             return self.close(connection);
         }
-        let outcome = match error {
-            None => state.reader.end(),
-            Some(ChannelError::Handshake(why)) => Err(secure::fault(why)),
-            Some(error) => Err(Fault {
-                kind: FaultKind::Disconnected,
-                offset: None,
-                expected: "an answer".into(),
-                got: format!("{error} after {}", state.reader.progress()),
-            }),
-        };
-        match outcome {
+        match loss.outcome(&mut state.reader) {
             Ok(answer) => self.answered(connection, answer, true),
             Err(fault) => self.fail(connection, fault),
         }
@@ -383,7 +373,7 @@ impl World {
 }
 
 /// Too few descriptors, ports or buffers here.
-fn is_own_limit(error: Errno) -> bool {
+pub(crate) fn is_own_limit(error: Errno) -> bool {
     matches!(
         error,
         Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM

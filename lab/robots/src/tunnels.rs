@@ -45,7 +45,8 @@ pub struct Tunnels {
     pub tunnels: usize,
     /// Bytes from the near end to the far end in each tunnel.
     pub up_bytes: u64,
-    /// Bytes from the far end to the near end in each tunnel; at least 1.
+    /// Bytes from the far end to the near end in each tunnel: at least 1, and 2 with bytes up. The
+    /// first says that the tunnel is open, the last that all bytes up were right.
     pub down_bytes: u64,
     /// A tunnel that is done is followed by another until the time is up.
     pub renews: bool,
@@ -74,6 +75,9 @@ pub struct TunnelReport {
     pub near_cpu_us: u64,
     /// CPU time of the far end in µs.
     pub far_cpu_us: u64,
+    /// This host had no more ports or descriptors for the laboratory, which ended the measurement:
+    /// the system's words.
+    pub own_limit: Option<String>,
     /// What went wrong, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// The first of them, with evidence.
@@ -126,8 +130,10 @@ impl Tunnels {
         if self.tunnels == 0 || self.tunnels > TUNNELS_MAX {
             return refuse(format!("{} tunnels; give 1 to {TUNNELS_MAX}", self.tunnels));
         }
-        if self.down_bytes == 0 {
-            return refuse("no byte from the far end; give at least 1".into());
+        let least = if self.up_bytes > 0 { 2 } else { 1 };
+        if self.down_bytes < least {
+            let given = self.down_bytes;
+            return refuse(format!("{given} bytes from the far end; give at least {least}"));
         }
         for limit_s in [self.time_max_s, self.timeout_s] {
             if !(limit_s > 0.0 && limit_s.is_finite()) {
@@ -136,6 +142,15 @@ impl Tunnels {
         }
         Ok(())
     }
+}
+
+/// The tunnels whose turn it is: those that can go on and those with events, each once.
+fn turns(unfinished: Vec<u32>, ready: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut turns = unfinished;
+    turns.extend(ready);
+    turns.sort_unstable();
+    turns.dedup();
+    turns
 }
 
 /// The bytes of one direction of a tunnel, and how far they have come.
@@ -201,5 +216,15 @@ impl Contents {
             Flow { key: self.workload.facts(number, &name).body(0), at: 0, end }
         };
         (flow(0, up_bytes), flow(1, down_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_that_can_go_on_has_one_turn_also_with_an_event() {
+        assert_eq!(turns(vec![3, 1], [1, 2, 3].into_iter()), [1, 2, 3]);
     }
 }

@@ -9,7 +9,7 @@ use humboldt_lab_record::FaultKind;
 use humboldt_lab_robots::{
     Bang, BangTarget, BangWorld, FarEnd, Robots, Route, TlsWay, Tunnels, UserTls,
 };
-use humboldt_lab_tls::{Authority, Trust};
+use humboldt_lab_tls::{Authority, Channel, Got, ServerTls, Trust};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -26,18 +26,35 @@ fn tls(authority: &Authority, way: TlsWay) -> Option<UserTls> {
 
 /// A proxy that knows only CONNECT, and changes bytes of each tunnel if it is told to.
 fn relay(is_wrong: bool) -> SocketAddr {
+    relay_of(Way::WHOLE, Way { is_wrong, ..Way::WHOLE })
+}
+
+/// What a relay does with the bytes of one direction.
+#[derive(Clone, Copy)]
+struct Way {
+    /// The last byte of each piece becomes another.
+    is_wrong: bool,
+    /// After so many bytes it passes no more.
+    bytes_max: usize,
+}
+
+impl Way {
+    const WHOLE: Self = Self { is_wrong: false, bytes_max: usize::MAX };
+}
+
+fn relay_of(up: Way, down: Way) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // It ends with the test's process.
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || serve(client, is_wrong));
+            thread::spawn(move || serve(client, up, down));
         }
     });
     address
 }
 
-fn serve(mut client: TcpStream, is_wrong: bool) -> Option<()> {
+fn serve(mut client: TcpStream, up: Way, down: Way) -> Option<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -49,19 +66,23 @@ fn serve(mut client: TcpStream, is_wrong: bool) -> Option<()> {
     let server = TcpStream::connect(to).ok()?;
     client.write_all(b"HTTP/1.1 200 Yes\r\n\r\n").ok()?;
     let (from, into) = (client.try_clone().ok()?, server.try_clone().ok()?);
-    thread::spawn(move || pass(from, into, false));
-    pass(server, client, is_wrong)
+    thread::spawn(move || pass(from, into, up));
+    pass(server, client, down)
 }
 
-fn pass(mut from: TcpStream, mut into: TcpStream, is_wrong: bool) -> Option<()> {
-    let mut buffer = [0; 10_000];
+fn pass(mut from: TcpStream, mut into: TcpStream, way: Way) -> Option<()> {
+    let (mut buffer, mut passed) = ([0; 10_000], 0);
     loop {
+        if passed >= way.bytes_max {
+            thread::park();
+        }
         let count = from.read(&mut buffer).ok()?;
         if count == 0 {
             return into.shutdown(Shutdown::Write).ok();
         }
-        buffer[count - 1] ^= u8::from(is_wrong);
+        buffer[count - 1] ^= u8::from(way.is_wrong && count > 100);
         into.write_all(&buffer[..count]).ok()?;
+        passed += count;
     }
 }
 
@@ -140,6 +161,43 @@ fn the_banger_resumes_the_sessions_of_its_connections() {
     }
 }
 
+/// Serves one connection: an answer until close, and then the end of TLS or only that of TCP.
+fn half_an_answer(listener: &TcpListener, tls: &ServerTls, in_order: bool) {
+    let (stream, _) = listener.accept().unwrap();
+    // Its socket waits, unlike those of servers.
+    let mut channel = Channel::plain(stream.into());
+    channel.begin_server(tls).unwrap();
+    let (mut request, mut buffer) = (Vec::new(), [0; 1000]);
+    while !request.ends_with(b"\r\n\r\n") {
+        match channel.receive(&mut buffer).unwrap() {
+            Got::Bytes(count) => request.extend_from_slice(&buffer[..count]),
+            other => panic!("{other:?}"),
+        }
+    }
+    channel.send(b"HTTP/1.1 200 Yes\r\nConnection: close\r\n\r\nhalf").unwrap();
+    if in_order {
+        channel.shut().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_until_close_is_whole_only_with_the_end_of_tls() {
+    let authority = Authority::new("test").unwrap();
+    let server_tls = authority.issue(&["127.0.0.1".to_owned()]).unwrap().server().unwrap();
+    for in_order in [true, false] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = BangTarget::Url(format!("https://{}/", listener.local_addr().unwrap()));
+        let server_tls = server_tls.clone();
+        let server = thread::spawn(move || half_an_answer(&listener, &server_tls, in_order));
+        let mut bang = Bang::new(Route::Direct);
+        bang.tls = tls(&authority, TlsWay::Hop);
+        let report = bang.run([url].into_iter(), &mut |_| true).unwrap();
+        server.join().unwrap();
+        let truncated = report.faults.get(&FaultKind::Truncated).copied().unwrap_or_default();
+        assert_eq!((report.answers, truncated), if in_order { (1, 0) } else { (0, 1) });
+    }
+}
+
 fn tunnels(proxy: SocketAddr) -> Tunnels {
     Tunnels {
         proxy,
@@ -162,6 +220,10 @@ fn tunnels_carry_every_byte_in_both_directions() {
     assert_eq!((report.up_bytes, report.down_bytes), (12_000_000, 8_000_000));
     let wrong = tunnels(relay(true)).run(&far, &mut |_| true).unwrap();
     assert_eq!((wrong.done, wrong.faults.get(&FaultKind::WrongByte)), (0, Some(&4)));
+    // Those of the other direction are counted once each too, and not as lost connections.
+    let wrong_up = relay_of(Way { is_wrong: true, ..Way::WHOLE }, Way::WHOLE);
+    let wrong = tunnels(wrong_up).run(&far, &mut |_| true).unwrap();
+    assert_eq!((wrong.done, wrong.faults), (0, [(FaultKind::WrongByte, 4)].into()));
 }
 
 #[test]
@@ -176,4 +238,24 @@ fn set_ups_follow_one_another_until_they_are_ended() {
     let report = nobody.run(&far, &mut |_| true).unwrap();
     assert_eq!(report.done, 0);
     assert!(report.faults.contains_key(&FaultKind::Refused), "{report:?}");
+}
+
+#[test]
+fn an_upload_that_takes_too_long_was_open_all_the_same() {
+    let far = FarEnd::start(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
+    let plan = |bytes_max| Tunnels {
+        up_bytes: 1 << 40,
+        down_bytes: 2,
+        timeout_s: 1.0,
+        time_max_s: 2.0,
+        ..tunnels(relay_of(Way { bytes_max, ..Way::WHOLE }, Way::WHOLE))
+    };
+    for bytes_max in [100_000, usize::MAX] {
+        let report = plan(bytes_max).run(&far, &mut |_| true).unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.fault_samples);
+        assert_eq!((report.done, report.down_bytes, report.opened.count()), (0, 4, 4));
+        assert!(report.up_bytes > 100_000, "{report:?}");
+    }
+    let refused = Tunnels { down_bytes: 1, ..plan(1) }.run(&far, &mut |_| true);
+    assert!(refused.unwrap_err().to_string().contains("at least 2"));
 }

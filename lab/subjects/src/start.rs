@@ -15,9 +15,11 @@ use crate::{
 };
 use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -71,9 +73,12 @@ pub struct StartPlan {
     pub tls: Option<SubjectTls>,
 }
 
+/// Certificates and keys are for the subject's user only, who owns them.
+const TLS_FILE_MODE: u32 = 0o600;
+
 /// The certificates of a subject that ends TLS, all in PEM form. They are files of the run folder,
 /// and `{tls_…}` in the subject's file are their paths.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SubjectTls {
     /// How.
     pub way: SubjectTlsWay,
@@ -87,7 +92,29 @@ pub struct SubjectTls {
     pub intercept_pem: String,
 }
 
+/// Without its private keys, which belong in no log.
+impl fmt::Debug for SubjectTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubjectTls").field("way", &self.way).finish_non_exhaustive()
+    }
+}
+
 impl SubjectTls {
+    /// Writes the files. They belong to the subject's user as soon as it gets its folder.
+    fn write(&self, run_folder: &Path) -> Result<(), SubjectError> {
+        let folder = run_folder.join("tls");
+        fs::create_dir_all(&folder).map_err(io("make the folder", &folder))?;
+        for (name, pem) in self.files() {
+            let path = run_folder.join(name);
+            let mut options = File::options();
+            let file = options.write(true).create(true).truncate(true).mode(TLS_FILE_MODE);
+            file.open(&path)
+                .and_then(|mut file| file.write_all(pem.as_bytes()))
+                .map_err(io("write", &path))?;
+        }
+        Ok(())
+    }
+
     fn files(&self) -> [(&'static str, &str); 4] {
         let texts =
             [&self.authority_pem, &self.certificate_pem, &self.key_pem, &self.intercept_pem];
@@ -301,14 +328,7 @@ impl<'a> Start<'a> {
 
     /// Writes certificates and keys. They are not in the report.
     fn write_tls(&self, tls: Option<&SubjectTls>) -> Result<(), SubjectError> {
-        let Some(tls) = tls else { return Ok(()) };
-        let folder = self.folder.join("tls");
-        fs::create_dir_all(&folder).map_err(io("make the folder", &folder))?;
-        for (name, pem) in tls.files() {
-            let path = self.folder.join(name);
-            fs::write(&path, pem).map_err(io("write", &path))?;
-        }
-        Ok(())
+        tls.map_or(Ok(()), |tls| tls.write(&self.folder))
     }
 
     fn keep_leftovers(&self, keeper: &Keeper) -> Result<Vec<crate::keeper::Kept>, SubjectError> {
@@ -566,6 +586,26 @@ mod tests {
         assert_eq!(free_address(address).expect("it is free"), address);
         let any = free_address(SocketAddr::from(([127, 0, 0, 1], 0))).expect("any port");
         assert_ne!(any.port(), 0);
+    }
+
+    #[test]
+    fn keys_are_for_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = || "-----BEGIN PRIVATE KEY-----".to_owned();
+        let tls = SubjectTls {
+            way: SubjectTlsWay::Accelerator,
+            authority_pem: text(),
+            certificate_pem: text(),
+            key_pem: text(),
+            intercept_pem: text(),
+        };
+        tls.write(folder.path()).expect("files");
+        for (name, _) in tls.files() {
+            let mode = fs::metadata(folder.path().join(name)).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        assert!(!format!("{tls:?}").contains("PRIVATE"));
     }
 
     #[test]

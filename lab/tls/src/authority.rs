@@ -10,13 +10,14 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 /// An authority whose key lives as long as a run. Nobody else should trust it.
 ///
 /// It can be sent to other machines of the laboratory: there it signs certificates of their own
 /// servers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Authority {
     name: String,
     key_pem: String,
@@ -24,12 +25,27 @@ pub struct Authority {
 }
 
 /// A server's certificate with its key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Identity {
     /// The certificate, in PEM form.
     pub certificate_pem: String,
     /// Its private key, in PEM form.
     pub key_pem: String,
+}
+
+/// Without its private key, which belongs in no log.
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Without its private key, which belongs in no log.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let certificate = &self.certificate_pem;
+        f.debug_struct("Identity").field("certificate_pem", certificate).finish_non_exhaustive()
+    }
 }
 
 /// The settings of a server's end, shared by all of its connections.
@@ -147,6 +163,14 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_debug_text_has_a_private_key() {
+        let authority = Authority::new("a").unwrap();
+        let identity = authority.issue(&["localhost".to_owned()]).unwrap();
+        let shown = format!("{authority:?} {identity:?}");
+        assert!(shown.contains("CERTIFICATE") && !shown.contains("PRIVATE"), "{shown}");
+    }
 
     #[test]
     fn an_authority_that_was_kept_signs_as_before() {

@@ -24,6 +24,9 @@ pub enum Got {
     NothingYet,
     /// The peer has sent its end.
     End,
+    /// The connection ended without the end of TLS (close_notify): bytes may be missing that nobody
+    /// knows of (RFC 9112, 9.8).
+    Cut,
 }
 
 /// The kind of a handshake that is done.
@@ -41,6 +44,9 @@ pub enum ChannelError {
     /// The kernel's error.
     #[error("{0}")]
     Socket(#[from] Errno),
+    /// The peer went away before TLS began, without a reason.
+    #[error("the peer closed during the handshake")]
+    Abandoned,
     /// TLS did not begin: the reason, in the words of the library.
     #[error("{0}")]
     Handshake(String),
@@ -221,17 +227,13 @@ impl Session {
     fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Result<Got, ChannelError> {
         loop {
             match self.tls.reader().read(buffer) {
-                // In order, or by a server that ends TCP without ending TLS: too short a body is
-                // found by its length.
                 Ok(0) => return Ok(Got::End),
                 Ok(count) => return Ok(Got::Bytes(count)),
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Got::End),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Got::Cut),
                 Err(_) => {}
             }
             match self.tls.read_tls(&mut Kernel(socket)) {
-                Ok(0) if self.tls.is_handshaking() => {
-                    return Err(ChannelError::Handshake("the peer closed during it".to_owned()));
-                }
+                Ok(0) if self.tls.is_handshaking() => return Err(ChannelError::Abandoned),
                 Ok(_) => self.understand(socket)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Got::NothingYet),
                 Err(error) => return Err(broken(&error)),
@@ -325,7 +327,7 @@ mod tests {
             match server.receive(&mut buffer)? {
                 Got::Bytes(count) => is_asked |= count > 0,
                 Got::NothingYet => {}
-                Got::End => panic!("no end yet"),
+                Got::End | Got::Cut => panic!("no end yet"),
             }
             server.flush()?;
             if is_asked {
@@ -334,7 +336,7 @@ mod tests {
             match client.receive(&mut buffer)? {
                 Got::Bytes(count) => got.extend_from_slice(&buffer[..count]),
                 Got::NothingYet => {}
-                Got::End => panic!("no end yet"),
+                Got::End | Got::Cut => panic!("no end yet"),
             }
         }
         Ok(got)
@@ -385,6 +387,32 @@ mod tests {
             let alert = server.receive(&mut [0; 9]).unwrap_err();
             assert!(matches!(alert, ChannelError::Handshake(_)), "{alert:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_is_cut_has_not_ended() {
+        let authority = Authority::new("the test's authority").unwrap();
+        let server_tls = authority.issue(&names()).unwrap().server().unwrap();
+        let mut users = Trust::from_pem(authority.certificate_pem(), true).unwrap().users();
+        for (in_order, end) in [(true, Got::End), (false, Got::Cut)] {
+            let (mut client, mut server) = pair();
+            client.begin_client(&mut users, 0, "127.0.0.1").unwrap();
+            server.begin_server(&server_tls).unwrap();
+            assert_eq!(exchange(&mut client, &mut server, b"half").unwrap(), b"half");
+            if in_order {
+                assert!(server.shut().unwrap());
+            }
+            drop(server);
+            assert_eq!(client.receive(&mut [0; 9]).unwrap(), end);
+        }
+        // One that goes away during the handshake has refused nothing.
+        let (mut client, mut server) = pair();
+        client.begin_client(&mut users, 1, "127.0.0.1").unwrap();
+        server.begin_server(&server_tls).unwrap();
+        assert_eq!(server.receive(&mut [0; 9]).unwrap(), Got::NothingYet);
+        drop(client);
+        let gone = server.receive(&mut [0; 9]).unwrap_err();
+        assert!(matches!(gone, ChannelError::Abandoned), "{gone:?}");
     }
 
     #[test]

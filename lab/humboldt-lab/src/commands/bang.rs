@@ -14,8 +14,8 @@ use crate::Failure;
 use crate::cli::{BangArgs, GroundArgs};
 use crate::experiment;
 use crate::interrupt::Interrupt;
-use crate::tls::RunTls;
-use humboldt_lab_record::BangRun;
+use crate::tls::{RunTls, Servers};
+use humboldt_lab_record::{BangRun, FaultKind};
 use humboldt_lab_report as report;
 use pass::{End, Passes};
 use request_log::RequestLog;
@@ -37,15 +37,17 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
             }
         }
     }
-    run(arguments, interrupt).map(drop)
+    run(arguments, interrupt).and_then(|runs| content(&runs))
 }
 
 /// Whether a bang could be begun, as far as that can be checked quickly.
 pub(crate) fn check(arguments: &BangArgs) -> Result<(), Failure> {
-    Plan::new(arguments)?;
+    let plan = Plan::new(arguments)?;
+    let servers = if plan.generate.is_some() { Servers::Own } else { Servers::Foreign };
     let file = |name| experiment::subject_file(name, &arguments.ground);
     let choice = arguments.subject.as_deref().map(file).transpose()?;
-    RunTls::new(&arguments.tls, stand::place(arguments, choice.as_ref())).map(drop)
+    let place = stand::place(arguments, choice.as_ref());
+    RunTls::new(&arguments.tls, place, servers).map(drop)
 }
 
 /// The folders of the passes below a bang's own.
@@ -110,6 +112,18 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether no answer had wrong content. The runs of an experiment file say that on their pages.
+fn content(runs: &[BangRun]) -> Result<(), Failure> {
+    let wrong = |(kind, count): (&FaultKind, &u64)| {
+        (kind.is_wrong_content() && *count > 0).then(|| format!("{kind}: {count}"))
+    };
+    let wrong: Vec<String> = runs.iter().flat_map(|run| &run.faults).filter_map(wrong).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::run(format!("answers had wrong content ({}); see above", wrong.join(", "))))
+}
+
 /// The settings that follow from the options together.
 pub(super) struct Plan {
     /// Number of URLs to generate; `None` if they are read.
@@ -158,7 +172,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
-    use humboldt_lab_record::{Fault, FaultKind, FaultSample};
+    use humboldt_lab_record::{Fault, FaultSample};
 
     fn plan(words: &str) -> Result<Plan, Failure> {
         let words = ["humboldt-lab", "bang"].into_iter().chain(words.split_whitespace());
@@ -201,5 +215,17 @@ mod tests {
         assert_eq!(code(End::TimeUp, &[bad, good.clone()]), None);
         assert_eq!(code(End::Interrupted, std::slice::from_ref(&good)), Some(130));
         assert_eq!(code(End::Failed(Failure::run("gone")), &[good]), Some(1));
+        let of = |kind| {
+            let run = BangRun {
+                requests: 3,
+                answers: 2,
+                faults: [(kind, 1)].into(),
+                ..BangRun::default()
+            };
+            content(&[run])
+        };
+        assert!(of(FaultKind::TimedOut).is_ok());
+        let failure = of(FaultKind::WrongByte).unwrap_err();
+        assert!(failure.code() == 1 && failure.to_string().contains("wrong byte: 1"), "{failure}");
     }
 }

@@ -9,12 +9,13 @@ use crate::Failure;
 use crate::cli::TunnelArgs;
 use crate::cores::Shares;
 use crate::experiment::{
-    CACHE_BYTES, Choice, Ground, Size, attached_proxy, check_stores, rest, subject_file,
+    CACHE_BYTES, Choice, Ground, Size, attached_proxy, check_stores, provenance, rest, subject_file,
 };
 use crate::interrupt::Interrupt;
+use crate::version::VERSION;
 use humboldt_lab_record::Manifest;
 use humboldt_lab_robots::{FarEnd, TunnelTick, Tunnels};
-use humboldt_lab_subjects::Mode;
+use humboldt_lab_subjects::{Host, Mode, machine};
 use humboldt_lab_wire::raise_descriptor_limit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use results::{Measured, Results};
@@ -95,8 +96,10 @@ fn choice(arguments: &TunnelArgs) -> Result<Choice, Failure> {
 
 fn manifest(ground: &Ground) -> Manifest {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let mut manifest =
-        Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() };
+    let mut manifest = Manifest { lab_version: VERSION.clone(), ..Manifest::default() };
+    // There is no workload.
+    manifest.provenance = provenance(None, None);
+    manifest.provenance.machine = machine(&Host::current());
     manifest.facts.push(("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))));
     ground.describe(&mut manifest);
     manifest

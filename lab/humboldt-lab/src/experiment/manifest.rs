@@ -21,7 +21,8 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
         ("Processors of the laboratory".to_owned(), list(&prepared.shares.lab)),
         ("Processors of the subject".to_owned(), list(&prepared.shares.subject)),
     ]);
-    manifest.provenance = provenance(prepared.workload.text(), prepared.as_command.as_deref());
+    manifest.provenance =
+        provenance(Some(prepared.workload.text()), prepared.as_command.as_deref());
     if let Some(log) = &prepared.world.replay {
         // Its workload is the log.
         let digest = humboldt_lab_subjects::sha256_of_file(log.as_ref());
@@ -31,18 +32,32 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
     ground.describe(manifest);
 }
 
-/// The laboratory, its command line and the workload. Subject and machine follow.
-pub(crate) fn provenance(workload: &str, as_command: Option<&str>) -> Provenance {
+/// The laboratory, its command line and the workload, if there is one. Subject and machine follow.
+pub(crate) fn provenance(workload: Option<&str>, as_command: Option<&str>) -> Provenance {
     let words: Vec<String> = std::env::args().collect();
     Provenance {
         lab: version::build(),
         command: words.join(" "),
         run_command: as_command.map(ToOwned::to_owned),
-        workload_sha256: humboldt_lab_subjects::sha256(workload.as_bytes()),
+        workload_sha256: workload
+            .map(|text| humboldt_lab_subjects::sha256(text.as_bytes()))
+            .unwrap_or_default(),
         ..Provenance::default()
     }
 }
 
 fn working_set(objects: u64) -> String {
     if objects == u64::MAX { "unlimited".to_owned() } else { format!("{objects} objects") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_workload_has_no_digest_of_one() {
+        assert_eq!(provenance(None, None).workload_sha256, "");
+        assert_eq!(provenance(Some("x"), None).workload_sha256.len(), 64);
+        assert!(provenance(None, None).is_known());
+    }
 }

@@ -87,6 +87,7 @@ pub(crate) fn run(
     interrupt: &Interrupt,
 ) -> Result<Run, Failure> {
     let prepared = Prepared::new(arguments)?;
+    prepared.tls.as_ref().map_or(Ok(()), RunTls::keep)?;
     let mut run = prepared.run()?;
     let mut fleet = if arguments.world.agents.is_empty() {
         Fleet::local(prepared.shares.lab.clone())

@@ -5,7 +5,7 @@ use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
 use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
-use crate::tls::RunTls;
+use crate::tls::{RunTls, Servers};
 use crate::version::VERSION;
 use crate::{Failure, units, wording};
 use humboldt_lab_peak::{
@@ -65,7 +65,7 @@ impl Prepared {
     pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
         let cache_bytes = cache_bytes(arguments);
         let choice = Choice::new(arguments, cache_bytes)?;
-        let tls = RunTls::new(&arguments.tls, choice.place())?;
+        let tls = RunTls::new(&arguments.tls, choice.place(), Servers::Own)?;
         choice.check_place(arguments.ground.fs.as_deref())?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
@@ -148,7 +148,7 @@ impl Prepared {
 /// of a matrix must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     let choice = Choice::new(arguments, cache_bytes(arguments))?;
-    RunTls::new(&arguments.tls, choice.place())?;
+    RunTls::new(&arguments.tls, choice.place(), Servers::Own)?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
     // A log may take minutes to read.
     if world.replay.is_none() {

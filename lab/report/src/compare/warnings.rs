@@ -30,13 +30,17 @@ pub(super) fn not_comparable(runs: &[Run]) -> Vec<Warning> {
             });
         }
     };
-    differs("workload", |run| run.plan.workload.clone());
+    let workload = |run: &Run| run.plan.workload.clone();
+    differs("workload", workload);
     differs("time scale", |run| run.plan.time_scale.to_string());
     differs("cache size", |run| bytes(run.plan.cache_bytes as f64));
     differs("controller", |run| run.plan.controller.clone());
     // A run that failed before it began has recorded nothing.
-    let begun = runs.iter().filter(|run| !run.samples.is_empty());
-    found.extend(provenance::differences(begun.map(|run| &run.manifest)));
+    let begun = runs.iter().filter(|run| !run.samples.is_empty()).map(|run| &run.manifest);
+    found.extend(provenance::differences(begun.clone()));
+    if runs.windows(2).all(|two| workload(&two[0]) == workload(&two[1])) {
+        found.extend(provenance::workload_differs(begun));
+    }
     found
 }
 

@@ -5,13 +5,13 @@ use super::target::{Prepared, Preparer};
 use super::{Bang, BangEvent, BangRecord, BangReport, BangTarget, TICK_US};
 use crate::answer::{Answer, Step};
 use crate::chain::{Chain, Links};
-use crate::connection::Connection;
+use crate::connection::{Connection, Loss};
 use crate::expected::{Asked, fault};
 use crate::plan::{RobotsError, TlsWay};
 use crate::secure;
 use crate::slab::Slab;
 use humboldt_lab_record::{Fault, FaultKind};
-use humboldt_lab_tls::{ChannelError, Got, Handshake, Users};
+use humboldt_lab_tls::{Got, Handshake, Users};
 use humboldt_lab_wire::{Clock, Poller, Ready};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
             connection.send(&prepared.bytes)
         };
         if let Err(error) = sent {
-            self.lost(slot, Some(error));
+            self.lost(slot, Loss::Broken(error));
         }
     }
 
@@ -211,7 +211,7 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
             && !busy.connection.has_sent_all()
             && let Err(error) = busy.connection.send_rest()
         {
-            return self.lost(slot, Some(error));
+            return self.lost(slot, Loss::Broken(error));
         }
         if ready.readable {
             self.receive(slot, ready.closed);
@@ -228,8 +228,9 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
             let count = match received {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => return,
-                Ok(Got::End) => return self.lost(slot, None),
-                Err(error) => return self.lost(slot, Some(error)),
+                Ok(Got::End) => return self.lost(slot, Loss::Ended),
+                Ok(Got::Cut) => return self.lost(slot, Loss::Cut),
+                Err(error) => return self.lost(slot, Loss::Broken(error)),
             };
             let drained = busy.connection.has_drained(count, self.buffer.len());
             let is_tunnel = busy.connection.reader.is_for_tunnel();
@@ -251,20 +252,13 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
 
     /// The connection ended. A request on a used connection that was just being closed goes again
     /// on a new one.
-    fn lost(&mut self, slot: u32, error: Option<ChannelError>) {
+    fn lost(&mut self, slot: u32, loss: Loss) {
         let Some(busy) = self.busy.get_mut(slot) else { return };
         if busy.connection.answers > 0 && busy.connection.reader.is_untouched() {
             let Some(busy) = self.take(slot) else { return };
             return self.begin(busy.prepared, busy.begin_us);
         }
-        let outcome = match error {
-            None => busy.connection.reader.end(),
-            Some(ChannelError::Handshake(why)) => Err(secure::fault(why)),
-            Some(error) => {
-                let got = format!("{error} after {}", busy.connection.reader.progress());
-                Err(fault(FaultKind::Disconnected, None, "an answer".into(), got))
-            }
-        };
+        let outcome = loss.outcome(&mut busy.connection.reader);
         self.finish(slot, outcome);
     }
 

@@ -1,13 +1,16 @@
 //! The far end of all tunnels: a server with a thread of its own.
 
-use super::{Contents, Flow, HEADER_BYTES, PIECE_BYTES, TUNNELS_MAX, TURN_BYTES};
+use super::{Contents, Flow, HEADER_BYTES, PIECE_BYTES, TUNNELS_MAX, TURN_BYTES, turns};
+use crate::exchange::is_own_limit;
 use crate::plan::RobotsError;
 use crate::slab::Slab;
 use humboldt_lab_record::Fault;
 use humboldt_lab_tls::{Channel, Got};
 use humboldt_lab_wire::{Poller, Waker, pin, thread_cpu_us};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,8 +23,21 @@ const LISTENER: u64 = 1 << 63;
 struct Counts {
     up_bytes: AtomicU64,
     cpu_us: AtomicU64,
-    fault: Mutex<Option<(u64, Fault)>>,
+    /// By number of the tunnel, until the near end asks.
+    faults: Mutex<BTreeMap<u64, Fault>>,
+    /// The system's number for the limit of this host that was met, or 0.
+    own_limit: AtomicI32,
     stop: AtomicBool,
+}
+
+impl Counts {
+    fn note(&self, number: u64, fault: Fault) {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        // The near end takes those of its tunnels. Others come of damaged headers.
+        if faults.len() < TUNNELS_MAX * 2 {
+            faults.entry(number).or_insert(fault);
+        }
+    }
 }
 
 /// The running far end. Dropping it ends it.
@@ -84,9 +100,20 @@ impl FarEnd {
         self.counts.cpu_us.load(Ordering::Relaxed)
     }
 
-    /// The first fault since the last call, with the number of its tunnel.
-    pub(super) fn take_fault(&self) -> Option<(u64, Fault)> {
-        self.counts.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// What was wrong in this tunnel, once. It is known before the tunnel is closed for it.
+    pub(super) fn take_fault(&self, number: u64) -> Option<Fault> {
+        self.counts.faults.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+
+    /// All faults that nobody asked for, with the numbers of their tunnels.
+    pub(super) fn take_faults(&self) -> BTreeMap<u64, Fault> {
+        std::mem::take(&mut self.counts.faults.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The limit of this host that was met since the last call.
+    pub(super) fn take_own_limit(&self) -> Option<Errno> {
+        let number = self.counts.own_limit.swap(0, Ordering::Relaxed);
+        (number != 0).then(|| Errno::from_raw_os_error(number))
     }
 }
 
@@ -137,17 +164,11 @@ impl Server {
             if self.poller.wait_into(&mut events, timeout).is_err() {
                 return;
             }
-            let mut turns = std::mem::take(&mut self.unfinished);
-            for event in &events {
-                match event.token {
-                    Poller::WAKE => {}
-                    LISTENER => self.accept(),
-                    token => turns.extend(self.tunnels.by_token(token)),
-                }
+            if events.iter().any(|event| event.token == LISTENER) {
+                self.accept();
             }
-            turns.sort_unstable();
-            turns.dedup();
-            for slot in turns {
+            let ready = events.iter().filter_map(|event| self.tunnels.by_token(event.token));
+            for slot in turns(std::mem::take(&mut self.unfinished), ready) {
                 match self.turn(slot) {
                     Turn::Waits => {}
                     Turn::GoesOn => self.unfinished.push(slot),
@@ -161,7 +182,16 @@ impl Server {
     fn accept(&mut self) {
         // One at a time: the listener tells again if there are more. Beyond the limit they are
         // accepted and closed, so that the near end learns of it.
-        let Ok((stream, _)) = self.listener.accept() else { return };
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                let limit = Errno::from_io_error(&error).filter(|error| is_own_limit(*error));
+                if let Some(limit) = limit {
+                    self.counts.own_limit.store(limit.raw_os_error(), Ordering::Relaxed);
+                }
+                return;
+            }
+        };
         if stream.set_nonblocking(true).is_err() || self.tunnels.len() >= TUNNELS_MAX * 2 {
             return;
         }
@@ -182,27 +212,29 @@ impl Server {
 
     fn turn(&mut self, slot: u32) -> Turn {
         let Some(tunnel) = self.tunnels.get_mut(slot) else { return Turn::Waits };
-        let mut read_bytes = 0;
-        loop {
+        let (mut read_bytes, mut rest) = (0, Turn::Waits);
+        while rest == Turn::Waits {
             match tunnel.channel.receive(&mut self.buffer) {
                 Ok(Got::Bytes(count)) => {
                     let taken = tunnel.take(&self.buffer[..count], &self.contents, &self.counts);
                     if let Err(fault) = taken {
-                        let mut first =
-                            self.counts.fault.lock().unwrap_or_else(PoisonError::into_inner);
-                        first.get_or_insert((tunnel.number, fault));
+                        self.counts.note(tunnel.number, fault);
                         return Turn::Ends;
                     }
                     read_bytes += count;
                 }
                 Ok(Got::NothingYet) => break,
-                Ok(Got::End) | Err(_) => return Turn::Ends,
+                Ok(Got::End | Got::Cut) | Err(_) => return Turn::Ends,
             }
             if read_bytes >= TURN_BYTES {
-                return Turn::GoesOn;
+                rest = Turn::GoesOn;
             }
         }
-        tunnel.send(&mut self.buffer)
+        // Also if there is more to read: the near end waits for the first byte of an upload.
+        match tunnel.send(&mut self.buffer) {
+            Turn::Waits => rest,
+            turn => turn,
+        }
     }
 }
 

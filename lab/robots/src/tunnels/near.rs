@@ -1,10 +1,11 @@
 //! The near end of all tunnels: asks the proxy for them, in the thread that measures.
 
 use super::{Contents, FarEnd, Flow, HEADER_BYTES, PIECE_BYTES, TICK_US, TURN_BYTES};
-use super::{TunnelReport, TunnelTick, Tunnels};
+use super::{TunnelReport, TunnelTick, Tunnels, turns};
 use crate::answer::Step;
 use crate::chain::{Chain, Links};
 use crate::connection::Connection;
+use crate::exchange::is_own_limit;
 use crate::expected::{Asked, fault};
 use crate::plan::RobotsError;
 use crate::request::write_connect;
@@ -12,6 +13,7 @@ use crate::slab::Slab;
 use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_tls::Got;
 use humboldt_lab_wire::{Clock, Poller, Ready, thread_cpu_us};
+use rustix::io::Errno;
 use std::time::Duration;
 
 struct Loop<'t> {
@@ -63,6 +65,8 @@ pub(super) fn run(
     };
     let (mut events, mut tick_us) = (Vec::new(), TICK_US);
     let time_max_us = (plan.time_max_s * 1e6) as u64;
+    // What came of tunnels of an earlier measurement.
+    drop((far.take_faults(), far.take_own_limit()));
     state.begin_all();
     while state.tunnels.len() > 0 && state.clock.now_us() < time_max_us {
         let rest_us = tick_us.min(time_max_us).saturating_sub(state.clock.now_us());
@@ -73,10 +77,11 @@ pub(super) fn run(
         };
         state.poller.wait_into(&mut events, Some(timeout)).map_err(system)?;
         let unfinished = std::mem::take(&mut state.unfinished);
-        unfinished.into_iter().for_each(|slot| state.go_on(slot));
-        events.iter().for_each(|ready| state.on_ready(*ready));
+        let ready: Vec<u32> = events.iter().filter_map(|ready| state.on_ready(*ready)).collect();
+        turns(unfinished, ready.into_iter()).into_iter().for_each(|slot| state.go_on(slot));
         state.give_up_the_oldest();
-        if state.report.is_in_vain() {
+        state.note_own_limit(far.take_own_limit());
+        if state.report.is_in_vain() || state.report.own_limit.is_some() {
             break;
         }
         if state.clock.now_us() >= tick_us {
@@ -94,7 +99,7 @@ pub(super) fn run(
     report.up_bytes = far.up_bytes() - up_bytes;
     report.near_cpu_us = thread_cpu_us() - near_cpu_us;
     report.far_cpu_us = far.cpu_us() - far_cpu_us;
-    if let Some((number, fault)) = far.take_fault() {
+    for (number, fault) in far.take_faults() {
         report.add_fault(number, humboldt_lab_wire::unix_us(), fault);
     }
     Ok(report)
@@ -103,7 +108,9 @@ pub(super) fn run(
 impl Loop<'_> {
     fn begin_all(&mut self) {
         for _ in 0..self.plan.tunnels {
-            self.begin();
+            if self.report.own_limit.is_none() {
+                self.begin();
+            }
         }
     }
 
@@ -115,6 +122,10 @@ impl Loop<'_> {
         let begin_us = self.clock.now_us();
         let connection = match Connection::open(&self.plan.proxy, 0, 0, u32::MAX) {
             Ok(connection) => connection,
+            Err(error) if is_own_limit(error) => {
+                self.report.begun -= 1;
+                return self.note_own_limit(Some(error));
+            }
             Err(error) => {
                 let got = format!("{}: {error}", self.plan.proxy);
                 return self
@@ -135,7 +146,16 @@ impl Loop<'_> {
         }
     }
 
+    /// The laboratory's own limit is not the proxy's fault: it ends the measurement.
+    fn note_own_limit(&mut self, limit: Option<Errno>) {
+        if let Some(limit) = limit {
+            self.report.own_limit.get_or_insert_with(|| limit.to_string());
+        }
+    }
+
     fn note(&mut self, number: u64, fault: Fault) {
+        // If the far end saw wrong bytes and closed, that is the cause.
+        let fault = self.far.take_fault(number).unwrap_or(fault);
         self.report.add_fault(number, self.clock.unix_us(), fault);
     }
 
@@ -150,21 +170,24 @@ impl Loop<'_> {
         }
     }
 
-    fn on_ready(&mut self, ready: Ready) {
-        let Some(slot) = self.tunnels.by_token(ready.token) else { return };
-        let Some(tunnel) = self.tunnels.get_mut(slot) else { return };
+    /// Something happened to a tunnel; the tunnel, if it is its turn for that.
+    fn on_ready(&mut self, ready: Ready) -> Option<u32> {
+        let slot = self.tunnels.by_token(ready.token)?;
+        let tunnel = self.tunnels.get_mut(slot)?;
         if tunnel.connection.connecting {
             if !ready.writable {
-                return;
+                return None;
             }
             if let Err(error) = tunnel.connection.finish_connecting() {
                 let got = format!("{}: {error}", self.plan.proxy);
                 let fault = fault(FaultKind::Refused, None, "a connection".into(), got);
-                return self.end(slot, Err(fault));
+                self.end(slot, Err(fault));
+            } else {
+                self.ask(slot);
             }
-            return self.ask(slot);
+            return None;
         }
-        self.go_on(slot);
+        Some(slot)
     }
 
     /// Reads and sends as much as there is, and as its turn allows.
@@ -172,10 +195,16 @@ impl Loop<'_> {
         let mut turn_bytes = 0;
         loop {
             let Some(tunnel) = self.tunnels.get_mut(slot) else { return };
+            if tunnel.connection.connecting {
+                // Another one, which took the place of the one that could go on.
+                return;
+            }
             let count = match tunnel.connection.receive(&mut self.buffer) {
                 Ok(Got::Bytes(count)) => count,
                 Ok(Got::NothingYet) => break,
-                Ok(Got::End) => return self.end(slot, Err(lost("the end of the connection"))),
+                Ok(Got::End | Got::Cut) => {
+                    return self.end(slot, Err(lost("the end of the connection")));
+                }
                 Err(error) => return self.end(slot, Err(lost(&error.to_string()))),
             };
             match self.take(slot, count) {
@@ -270,7 +299,7 @@ impl Loop<'_> {
             Ok(()) => self.report.done += 1,
             Err(fault) => self.note(number, fault),
         }
-        if self.plan.renews && !self.report.is_in_vain() {
+        if self.plan.renews && !self.report.is_in_vain() && self.report.own_limit.is_none() {
             self.begin();
         }
     }

@@ -8,7 +8,7 @@ use crate::experiment::{
 };
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::{Fleet, world};
-use crate::tls::{Place, RunTls};
+use crate::tls::{Place, RunTls, Servers};
 use crate::version::VERSION;
 use humboldt_lab_record::Manifest;
 use humboldt_lab_robots::{BangWorld, Route, UserTls};
@@ -69,7 +69,9 @@ impl Stand {
                 "{name} is an accelerator and has only the laboratory's servers behind it: use --generate"
             )));
         }
-        let tls = RunTls::new(&arguments.tls, place(arguments, choice.as_ref()))?;
+        let servers = if world.is_some() { Servers::Own } else { Servers::Foreign };
+        let tls = RunTls::new(&arguments.tls, place(arguments, choice.as_ref()), servers)?;
+        tls.as_ref().map_or(Ok(()), RunTls::keep)?;
         let cache_bytes = arguments.ground.cache_size.unwrap_or(CACHE_BYTES);
         if choice.is_some() {
             check_stores(&arguments.ground, 1, cache_bytes)?;
@@ -116,7 +118,7 @@ impl Stand {
     pub(super) fn manifest(&self, as_command: Option<&str>) -> Manifest {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let mut manifest = Manifest { lab_version: VERSION.clone(), ..Manifest::default() };
-        let workload = self.world.as_ref().map_or("", |world| world.workload.text());
+        let workload = self.world.as_ref().map(|world| world.workload.text());
         manifest.provenance = provenance(workload, as_command);
         manifest.provenance.machine = machine(&Host::current());
         manifest

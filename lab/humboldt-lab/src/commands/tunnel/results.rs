@@ -2,7 +2,6 @@
 
 use crate::Failure;
 use crate::output::say;
-use crate::units::show_bytes;
 use humboldt_lab_record::{FaultKind, FaultSample, Manifest, TimesSummary};
 use humboldt_lab_robots::TunnelReport;
 use serde::Serialize;
@@ -15,6 +14,9 @@ const FAULTS_SHOWN: usize = 3;
 
 /// From this share of one processor on, an end of the laboratory may be the limit.
 const BUSY: f64 = 0.85;
+
+/// Why a measurement was ended that is not the proxy's fault.
+const OWN_LIMIT: &str = "this host has no more ports or descriptors";
 
 /// Everything that was measured.
 #[derive(Debug, Serialize)]
@@ -48,6 +50,8 @@ pub(super) struct Measured {
     /// Shares of one processor that the laboratory's two ends used.
     near_end_busy: f64,
     far_end_busy: f64,
+    /// What this host had no more of for the laboratory, if that ended it.
+    own_limit: Option<String>,
     faults: BTreeMap<FaultKind, u64>,
     fault_samples: Vec<FaultSample>,
 }
@@ -82,6 +86,7 @@ impl Measured {
                 .map(|us| us / report.done as f64),
             near_end_busy: report.near_cpu_us as f64 / wall_us,
             far_end_busy: report.far_cpu_us as f64 / wall_us,
+            own_limit: report.own_limit.clone(),
             faults: report.faults.clone(),
             fault_samples: report.fault_samples.clone(),
         }
@@ -91,17 +96,19 @@ impl Measured {
         let mut row = |name: &str, value: String| {
             let _ = writeln!(out, "{name:<17} {value}");
         };
-        let Self { tunnels_done: done, elapsed_s, .. } = self;
+        let Self { tunnels_done: done, tunnels_begun: begun, elapsed_s, .. } = self;
         if self.is_set_ups {
             let per_s = self.tunnels_done_per_s;
             row(self.name, format!("{done} in {elapsed_s:.2} s: {per_s:.1} per second"));
         } else {
-            let bytes = show_bytes(self.up_bytes + self.down_bytes);
+            // The same unit as that of the rate: 1 GB = 10⁹ bytes.
+            let gb = (self.up_bytes + self.down_bytes) as f64 / 1e9;
             let rate = self.gb_per_s;
             row(
                 self.name,
-                format!("{bytes} in {elapsed_s:.2} s: {rate:.3} GB/s, every byte checked"),
+                format!("{gb:.3} GB in {elapsed_s:.2} s: {rate:.3} GB/s, every byte checked"),
             );
+            row("", format!("{done} of {begun} tunnels complete"));
         }
         if self.first_byte.count > 0 {
             let times = &self.first_byte;
@@ -123,6 +130,9 @@ impl Measured {
         if busiest > BUSY {
             let share = busiest * 100.0;
             row("  laboratory", format!("{share:.0} % of a processor: it may be the limit"));
+        }
+        if let Some(limit) = &self.own_limit {
+            row("  ended early", format!("{OWN_LIMIT}: {limit}"));
         }
         for kind in FaultKind::ALL {
             if let Some(count) = self.faults.get(&kind) {
@@ -177,9 +187,15 @@ impl Results {
         Ok(())
     }
 
-    /// Whether anything went through.
+    /// Whether anything went through each time, and nothing but what was sent.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
-        let Some(part) = self.parts.iter().find(|part| part.down_bytes == 0) else { return Ok(()) };
+        let limit =
+            |part: &Measured| part.own_limit.as_ref().map(|limit| (part.name, limit.clone()));
+        if let Some((name, limit)) = self.parts.iter().find_map(limit) {
+            return Err(Failure::run(format!("{name}: {OWN_LIMIT}: {limit}")));
+        }
+        let nothing = |part: &&Measured| part.up_bytes + part.down_bytes == 0;
+        let Some(part) = self.parts.iter().find(nothing) else { return self.content() };
         let why = part.fault_samples.first().map_or_else(
             || "none was open in time".to_owned(),
             |first| format!("{}, {}", first.fault.kind, first.fault.got),
@@ -188,6 +204,13 @@ impl Results {
             "{}: no byte went through any of {} tunnels: {why}",
             part.name, part.tunnels_begun
         )))
+    }
+
+    /// Whether all bytes were those that were sent.
+    fn content(&self) -> Result<(), Failure> {
+        let is_wrong = |part: &&Measured| part.faults.keys().any(|kind| kind.is_wrong_content());
+        let Some(part) = self.parts.iter().find(is_wrong) else { return Ok(()) };
+        Err(Failure::run(format!("{}: wrong bytes went through; see above", part.name)))
     }
 }
 
@@ -242,7 +265,8 @@ mod tests {
             "squid:null, at most 5 at a time\n",
             "set-ups           4 in 2.00 s: 2.0 per second\n",
             "250.0 µs per tunnel",
-            "2.000 GB/s",
+            "4.000 GB in 2.00 s: 2.000 GB/s",
+            "                  4 of 5 tunnels complete\n",
             "0.125 s per GB",
             "95 % of a processor",
             "  wrong byte      1\n",
@@ -250,8 +274,24 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        let failure = results.verdict().unwrap_err();
+        assert_eq!(failure.code(), 1);
+        let says = "set-ups: wrong bytes went through; see above";
+        assert_eq!(failure.to_string(), says);
+        results.parts.iter_mut().for_each(|part| part.faults.clear());
         assert!(results.verdict().is_ok());
-        results.parts.push(Measured::new("upload", false, &report(9, 0), None));
+        // An upload that was ended by the time has sent nothing down but may have come far.
+        let mut short = report(0, 9);
+        (short.own_limit, short.faults) = (Some("too many open files".into()), [].into());
+        results.parts.push(Measured::new("download", false, &short, None));
+        assert!(results.text().contains("no more ports or descriptors: too many open files"));
+        assert!(results.verdict().unwrap_err().to_string().contains("no more ports"));
+        results.parts.pop();
+        let mut slow = report(9, 0);
+        slow.faults = [(FaultKind::TimedOut, 5)].into();
+        results.parts.push(Measured::new("upload", false, &slow, None));
+        assert!(results.verdict().is_ok());
+        results.parts.push(Measured::new("upload", false, &report(0, 0), None));
         let failure = results.verdict().unwrap_err();
         assert!(failure.code() == 1 && failure.to_string().contains("upload"), "{failure}");
     }
