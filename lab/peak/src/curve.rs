@@ -18,6 +18,10 @@ const COUNTED_SAMPLES: u32 = 5;
 /// After so many spoiled samples at one load the next one is offered.
 const SPOILED_SAMPLES_MAX: u32 = 10;
 
+/// The states of the verdicts: a sample after a change of load, and one that counts.
+const SETTLING: &str = "settle";
+const COUNTED: &str = "curve";
+
 /// Offers one load after the other, a few good samples each.
 #[derive(Clone, Debug)]
 pub struct Curve {
@@ -77,6 +81,29 @@ impl Curve {
         }
     }
 
+    /// The complete steps of a curve that was measured, from all of its samples. Of percentiles only
+    /// as much is known as the samples kept.
+    #[must_use]
+    pub fn again(full_per_s: f64, samples: &[Sample]) -> Vec<CurveStep> {
+        let mut steps = Vec::new();
+        let Ok(mut curve) = Self::new(full_per_s) else { return steps };
+        let mut first = 0;
+        for (index, sample) in samples.iter().enumerate() {
+            let Some(step) = curve.step() else { break };
+            if [SETTLING, COUNTED].contains(&sample.verdict.state.as_str()) {
+                curve.judge(&View::default(), &sample.tally);
+            } else {
+                curve.pass_over(&View::default(), &sample.tally, Unjudged::Spoiled(""));
+            }
+            if curve.step() != Some(step) {
+                let of_step = samples.get(first..=index).unwrap_or_default();
+                steps.push(curve.figures(step, of_step));
+                first = index + 1;
+            }
+        }
+        steps
+    }
+
     fn load_of(&self, step: usize) -> f64 {
         // When it is over the last load stays, so that nothing has to be asked twice.
         let share = CURVE_SHARES.get(step).or(CURVE_SHARES.last()).copied().unwrap_or(1.0);
@@ -120,10 +147,10 @@ impl Controller for Curve {
     fn judge(&mut self, _: &View, tally: &Tally) -> Verdict {
         let (state, unjudged) = if self.settling > 0 {
             self.settling -= 1;
-            ("settle", true)
+            (SETTLING, true)
         } else {
             self.counted += 1;
-            ("curve", false)
+            (COUNTED, false)
         };
         self.go_on_if(self.counted >= COUNTED_SAMPLES);
         Verdict {
@@ -170,7 +197,7 @@ mod tests {
     fn every_load_gets_its_samples_and_spoiled_ones_are_repeated() {
         let mut curve = Curve::new(1_000.0).unwrap();
         let mut load_per_s = curve.first_load_per_s();
-        let (mut steps, mut number) = (Vec::new(), 0);
+        let (mut steps, mut number, mut all) = (Vec::new(), 0, Vec::new());
         while let Some(step) = curve.step() {
             let mut samples = Vec::new();
             while curve.step() == Some(step) {
@@ -189,7 +216,11 @@ mod tests {
                 load_per_s = next_per_s;
             }
             steps.push(curve.figures(step, &samples));
+            all.extend(samples);
         }
+        assert_eq!(Curve::again(1_000.0, &all), steps);
+        all.pop();
+        assert_eq!(Curve::again(1_000.0, &all), steps[..6], "a part of a step is none");
         let loads: Vec<f64> = steps.iter().map(|step| step.load_per_s.round()).collect();
         assert_eq!(loads, [100.0, 250.0, 500.0, 750.0, 900.0, 1_000.0, 1_100.0]);
         assert!(steps.iter().all(|step| step.samples == COUNTED_SAMPLES), "{steps:?}");

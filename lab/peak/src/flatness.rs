@@ -8,13 +8,17 @@ const TO: f64 = 2.0;
 
 /// Neighbouring samples are alike, because the load follows them: an interval from single samples
 /// would be too narrow. So the means of this many equal parts of the window are the points.
-const BLOCKS: usize = 10;
+const BLOCKS: usize = 6;
 
-/// Good samples of each part.
-const SAMPLES_MIN: usize = 2;
+/// Good samples of each part. The means of fewer are still alike.
+const SAMPLES_MIN: usize = 5;
+
+/// What is left of the likeness of neighbouring parts is in the interval too, up to this
+/// correlation: so few parts do not show more.
+const ALIKE_MAX: f64 = 0.8;
 
 /// Two-sided 95 % point of Student's t distribution for `BLOCKS` − 2 degrees of freedom.
-const STUDENT_95: f64 = 2.306;
+const STUDENT_95: f64 = 2.776;
 
 /// The mean of some samples.
 #[derive(Clone, Copy, Default)]
@@ -24,12 +28,16 @@ struct Block {
     per_s: f64,
 }
 
-/// The slope with its 95 % interval: least squares through the means of the ten parts. `None` if
-/// one of the parts has fewer than two good samples: the run did not fill the cache so far, or too
-/// few samples say something.
+/// The slope with its 95 % interval: least squares through the means of the parts. `None` if one
+/// of the parts has fewer than five good samples: the run did not fill the cache so far, or too few
+/// samples say something. `None` also at one load: then the answers are the load, not the cache's.
 pub(crate) fn of(samples: &[Sample]) -> Option<Flatness> {
     let mut blocks = [Block::default(); BLOCKS];
     let good = |sample: &&Sample| !sample.is_spoiled() && !sample.verdict.unjudged;
+    let loads = || samples.iter().filter(good).map(|sample| sample.load_per_s);
+    if loads().all(|load_per_s| Some(load_per_s) == loads().next()) {
+        return None;
+    }
     for sample in samples.iter().filter(good) {
         let place = (sample.fill_ratio - FROM) / (TO - FROM) * BLOCKS as f64;
         // A run ends a little above its goal: what is beyond the window by one part at most counts
@@ -63,14 +71,29 @@ fn slope(points: &[(f64, f64); BLOCKS]) -> Option<Flatness> {
         return None;
     }
     let slope = xy / xx;
-    let rest = |(x, y): &(f64, f64)| (y - mean_y - slope * (x - mean_x)).powi(2);
-    let deviation = (points.iter().map(rest).sum::<f64>() / (count - 2.0) / xx).sqrt();
+    let rests = points.map(|(x, y)| y - mean_y - slope * (x - mean_x));
+    let squares: f64 = rests.iter().map(|rest| rest.powi(2)).sum();
+    let deviation = (squares / (count - 2.0) / xx).sqrt() * wider(&rests, squares);
     let half = STUDENT_95 * deviation;
     Some(Flatness {
         slope: slope / mean_y,
         low: (slope - half) / mean_y,
         high: (slope + half) / mean_y,
     })
+}
+
+/// How much wider an interval is because neighbouring parts are alike.
+fn wider(rests: &[f64; BLOCKS], squares: f64) -> f64 {
+    if squares <= 0.0 {
+        return 1.0;
+    }
+    let products: f64 = rests.windows(2).map(|pair| pair.iter().product::<f64>()).sum();
+    // Around a fitted line the correlation of so few points seems to be less than it is, by about
+    // (2 + 4 × correlation) ÷ points.
+    let count = BLOCKS as f64;
+    let alike = (products / squares + 2.0 / count) / (1.0 - 4.0 / count);
+    let alike = alike.clamp(0.0, ALIKE_MAX);
+    ((1.0 + alike) / (1.0 - alike)).sqrt()
 }
 
 #[cfg(test)]
@@ -82,7 +105,8 @@ mod tests {
         let mut samples = Vec::new();
         for index in 0..(to * 100.0) as u32 {
             let fill_ratio = f64::from(index) / 100.0;
-            let mut sample = Sample { fill_ratio, ..Sample::default() };
+            let load_per_s = f64::from(index % 7);
+            let mut sample = Sample { fill_ratio, load_per_s, ..Sample::default() };
             sample.tally.period_us = 1_000_000;
             sample.tally.hits.answers = per_s(fill_ratio) as u64;
             samples.push(sample);
@@ -102,11 +126,51 @@ mod tests {
 
     #[test]
     fn slow_waves_widen_the_interval() {
-        // Alike for half a unit of fill, and no trend.
-        let waves = samples(2.1, |fill| 1_000.0 + 200.0 * (fill * 12.0).sin());
+        // Alike for longer than a part of the window, and no trend.
+        let waves = samples(2.1, |fill| 1_000.0 + 200.0 * (fill * 4.0).sin());
         let flatness = of(&waves).unwrap();
         assert!(flatness.low < 0.0 && flatness.high > 0.0, "{flatness:?}");
         assert!(flatness.high - flatness.low > 0.2, "{flatness:?}");
+    }
+
+    /// Sixty samples of a cache that neither gains nor loses, each like the one before by `alike`.
+    fn alike(alike: f64, random: &mut impl FnMut() -> f64) -> Vec<Sample> {
+        let mut value = random() / (1.0 - alike * alike).sqrt();
+        let mut samples = Vec::new();
+        for index in 0..60u32 {
+            value = alike * value + random();
+            let fill_ratio = FROM + (TO - FROM) * (f64::from(index) + 0.5) / 60.0;
+            let load_per_s = f64::from(index);
+            let mut sample = Sample { fill_ratio, load_per_s, ..Sample::default() };
+            sample.tally.period_us = 1_000_000;
+            sample.tally.hits.answers = (100_000.0 + 1_000.0 * value) as u64;
+            samples.push(sample);
+        }
+        samples
+    }
+
+    #[test]
+    fn the_interval_has_the_truth_in_it_as_often_as_it_says() {
+        let mut state = 20_260_726u64;
+        let mut uniform = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as f64 / f64::from(1u32 << 31)
+        };
+        // Nearly normal: the sum of twelve.
+        let mut random = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+        for likeness in [0.0, 0.5, 0.8] {
+            let is_in = |flat: Flatness| flat.low <= 0.0 && flat.high >= 0.0;
+            let runs = (0..1_000).map(|_| of(&alike(likeness, &mut random)).expect("it is known"));
+            let covered = runs.filter(|flat| is_in(*flat)).count();
+            assert!(covered >= 900, "{covered} of 1000 at {likeness}");
+        }
+    }
+
+    #[test]
+    fn one_load_says_nothing_about_the_cache() {
+        let mut all = samples(2.1, |_| 1_000.0);
+        all.iter_mut().for_each(|sample| sample.load_per_s = 1_000.0);
+        assert_eq!(of(&all), None);
     }
 
     #[test]
@@ -115,8 +179,8 @@ mod tests {
         assert_eq!(of(&[]), None);
         let mut all = samples(2.1, |_| 1_000.0);
         for sample in &mut all {
-            // Nothing is known about a tenth of the window.
-            sample.verdict.unjudged = (0.8..1.0).contains(&sample.fill_ratio);
+            // Nothing is known about a part of the window.
+            sample.verdict.unjudged = (0.75..1.0).contains(&sample.fill_ratio);
         }
         assert_eq!(of(&all), None);
     }

@@ -13,11 +13,16 @@ pub(crate) fn ratio(samples: &[Sample], cache_bytes: u64) -> Option<f64> {
     (cache_bytes > 0).then(|| last as f64 / cache_bytes as f64)
 }
 
-/// Bytes that the disks wrote: those of the store's own devices, or without any, those that the
-/// processes caused.
-fn written(resources: &Resources) -> u64 {
-    let has_devices = resources.device_reads + resources.device_writes > 0;
-    if has_devices { resources.device_write_bytes } else { resources.write_bytes }
+/// Growth of the bytes that the disks wrote: those of the store's own devices, if they did anything
+/// in the whole run, otherwise those that the processes caused.
+fn written(samples: &[Sample], quarter: Range<usize>) -> Option<u64> {
+    let has_devices = samples
+        .iter()
+        .filter_map(|sample| sample.resources)
+        .any(|now| now.device_reads + now.device_writes > 0);
+    growth(samples, quarter, |now| {
+        Some(if has_devices { now.device_write_bytes } else { now.write_bytes })
+    })
 }
 
 /// Growth of a figure between the ends of a quarter; `None` if it is not known, or sank because
@@ -35,7 +40,7 @@ fn growth(
 /// Bytes written in the quarter ÷ bytes of the objects that the subject stored in it, where it
 /// counts them.
 pub(crate) fn written_per_stored(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
-    let written = growth(samples, quarter.clone(), |now| Some(written(now)))?;
+    let written = written(samples, quarter.clone())?;
     let taken = growth(samples, quarter, |now| now.taken_bytes)?;
     (taken > 0).then(|| written as f64 / taken as f64)
 }
@@ -43,7 +48,7 @@ pub(crate) fn written_per_stored(samples: &[Sample], quarter: Range<usize>) -> O
 /// Bytes written in the quarter ÷ bytes that could have been stored in it. `None` without writes:
 /// a subject that has no disk wears none.
 pub(crate) fn written_per_offered(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
-    let written = growth(samples, quarter.clone(), |now| Some(written(now)))?;
+    let written = written(samples, quarter.clone())?;
     let (begin, end) = watched(samples, quarter)?;
     let bytes = |sample: &Sample| sample.tally.fill_bytes + sample.tally.refill_bytes;
     let offered: u64 = samples[begin + 1..=end].iter().map(bytes).sum();
@@ -104,6 +109,14 @@ mod tests {
             (resources.device_writes, resources.device_write_bytes) = (bytes, bytes);
         }
         assert_eq!(written_per_stored(&samples, 1..2), Some(2.5));
+    }
+
+    #[test]
+    fn the_witness_is_the_same_at_both_ends() {
+        let mut samples = [sample(0, 1_000, Some(0), None), sample(100, 1_900, Some(100), None)];
+        let resources = samples[1].resources.as_mut().unwrap();
+        (resources.device_writes, resources.device_write_bytes) = (1, 250);
+        assert_eq!(written_per_stored(&samples, 0..2), Some(2.5));
     }
 
     #[test]

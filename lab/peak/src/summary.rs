@@ -23,7 +23,8 @@ const HELD_MAX: usize = 10;
 /// Loads that differ by less than this share are one level.
 const SAME_LEVEL: f64 = 0.001;
 
-/// Fills `total`, `last_quarter` and `summary` from the samples.
+/// Fills `total`, `last_quarter` and `summary` from the samples, and from those of the curve what
+/// was wrong in them.
 ///
 /// The last quarter are the samples whose fill ratio is at least 0.75 of the last one's; if nothing
 /// was filled, the last quarter of the samples; at least one. A run without samples gets an empty
@@ -31,6 +32,7 @@ const SAME_LEVEL: f64 = 0.001;
 pub fn summarise(run: &mut Run) {
     let quarter = last_quarter(&run.samples);
     run.total = merged(run.samples.iter());
+    run.curve_samples.iter().for_each(|sample| run.total.add_faults_of(&sample.tally));
     // A spoiled sample says nothing, so it is in no figure, unless there are no others.
     let judged = &run.samples[quarter.clone()];
     let good = || judged.iter().filter(|sample| !sample.is_spoiled());
@@ -315,6 +317,17 @@ mod tests {
         samples.extend((0..3).map(|_| at(500.0, spoiled(sample(2.0, 10, false)))));
         let summary = summarised(samples).summary;
         assert_eq!((summary.sustained_per_s, summary.held.len()), (None, 1));
+    }
+
+    #[test]
+    fn what_was_wrong_during_the_curve_counts_and_nothing_else_of_it() {
+        let mut wrong = sample(2.0, 50, true);
+        wrong.tally.faults.insert(FaultKind::WrongByte, 3);
+        let mut run = Run { curve_samples: vec![wrong], ..Run::default() };
+        run.samples.push(sample(2.0, 100, true));
+        summarise(&mut run);
+        assert_eq!((run.summary.wrong_content, run.summary.faults), (3, 3));
+        assert_eq!((run.total.answers(), run.last_quarter.faults_total()), (100, 0));
     }
 
     #[test]

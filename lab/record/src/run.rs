@@ -310,7 +310,7 @@ pub struct Run {
     pub calibration: Option<f64>,
     /// All samples, in order.
     pub samples: Vec<Sample>,
-    /// All samples of the whole run as one.
+    /// All samples of the whole run as one, with the errors of the curve's samples.
     pub total: Tally,
     /// All samples of the last quarter as one: the source of the summary and the CDFs.
     pub last_quarter: Tally,
@@ -320,6 +320,12 @@ pub struct Run {
     /// asked for.
     #[serde(default)]
     pub curve: Vec<CurveStep>,
+    /// All samples of the curve, in order. Their errors are in `total`; nothing else of theirs is.
+    #[serde(default)]
+    pub curve_samples: Vec<Sample>,
+    /// The load of 100 % of the curve, if it was asked for: otherwise it is the sustained one.
+    #[serde(default)]
+    pub curve_of_per_s: Option<f64>,
     /// Its end.
     pub outcome: Outcome,
 }

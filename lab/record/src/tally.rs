@@ -147,6 +147,14 @@ impl Tally {
         self.keep_fault(sample);
     }
 
+    /// Adds the wrong answers of another period, and nothing else of it.
+    pub fn add_faults_of(&mut self, other: &Self) {
+        for (kind, count) in &other.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+        other.fault_samples.iter().for_each(|sample| self.keep_fault(sample.clone()));
+    }
+
     fn keep_fault(&mut self, sample: FaultSample) {
         let of_kind = || {
             self.fault_samples.iter().filter(|kept| kept.fault.kind == sample.fault.kind).count()
@@ -227,10 +235,7 @@ impl Tally {
         self.refill_bytes += other.refill_bytes;
         self.aborted += other.aborted;
         self.excused += other.excused;
-        for (kind, count) in &other.faults {
-            *self.faults.entry(*kind).or_default() += count;
-        }
-        other.fault_samples.iter().for_each(|sample| self.keep_fault(sample.clone()));
+        self.add_faults_of(other);
         self.connects += other.connects;
         self.handshakes.merge(&other.handshakes);
         merge_kinds(&mut self.by_type, &other.by_type);

@@ -48,7 +48,8 @@ pub fn write_bang(dir: &Path, bang: &BangRun) -> Result<(), ReportError> {
     write_whole(&dir.join("report.html"), document.html().as_bytes())
 }
 
-fn seconds(bang: &BangRun) -> String {
+/// The text of seconds.csv.
+pub(crate) fn seconds(bang: &BangRun) -> String {
     let mut out = String::from("at_s,answers,body_bytes,faults,open\n");
     for BangSecond { at_s, answers, body_bytes, faults, open } in &bang.seconds {
         out.push_str(&format!("{at_s},{answers},{body_bytes},{faults},{open}\n"));

@@ -5,8 +5,8 @@ use crate::compare::index_names;
 use crate::csv::{self, rows};
 use crate::document::{INDEX, Made};
 use crate::experiment::{EXPERIMENT_JSON, Experiment, Results};
-use crate::{Kind, ReportError};
-use humboldt_lab_record::Run;
+use crate::{ReportError, bang};
+use humboldt_lab_record::{BangRun, BangSecond, Run};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -17,6 +17,9 @@ const LISTED_MAX: usize = 5;
 
 /// As many characters of a cell are shown.
 const CHARS_MAX: usize = 80;
+
+/// As many seconds of a bang are kept.
+const BANG_SECONDS_MAX: u64 = 100_000;
 
 /// Columns of samples.csv that a run cannot have once it was stored: percentiles over all classes,
 /// of which it keeps those of each class.
@@ -84,13 +87,21 @@ pub fn recompute(dir: &Path) -> Result<Recomputed, ReportError> {
         differences.extend(compared(name, &read(dir, name)?, text));
     }
     differences.extend(left_over(dir, &made)?);
-    if experiment.kind == Kind::Peak
-        && let Results::Peaks(runs) = &results
-    {
-        for (folder, run) in experiment.folders.iter().zip(runs) {
-            let name = format!("{folder}/samples.csv");
-            differences.extend(samples(&name, &read(dir, &name)?, run));
-            files += 1;
+    match &results {
+        Results::Peaks(runs) => {
+            for (folder, run) in experiment.folders.iter().zip(runs) {
+                let name = format!("{folder}/samples.csv");
+                differences.extend(samples(&name, &read(dir, &name)?, run));
+                files += 1;
+            }
+        }
+        Results::Bangs(bangs) => {
+            for (folder, bang) in experiment.folders.iter().zip(bangs) {
+                let name = format!("{folder}/seconds.csv");
+                differences.extend(compared(&name, &read(dir, &name)?, &bang::seconds(bang)));
+                differences.extend(sums(&format!("{folder}/summary.json"), bang));
+                files += 1;
+            }
         }
     }
     Ok(Recomputed { experiment, results, files, differences })
@@ -201,6 +212,40 @@ fn samples(file: &str, published: &str, run: &Run) -> Vec<Difference> {
     let lines = run.samples.iter().map(csv::sample_line);
     let made: String = std::iter::once(csv::samples_header()).chain(lines).collect();
     cells(file, &rows(published), &rows(&made), &NOT_KEPT)
+}
+
+/// The totals of a bang that are not what its seconds and its distribution say. The part of a
+/// second at its end is in the totals only, so they may be more.
+fn sums(file: &str, bang: &BangRun) -> Vec<Difference> {
+    let sum = |of: fn(&BangSecond) -> u64| bang.seconds.iter().map(of).sum::<u64>();
+    let whole_seconds = bang.elapsed_us / 1_000_000;
+    let faults = bang.faults.values().sum();
+    let most = [
+        ("answers", bang.answers, sum(|second| second.answers)),
+        ("body_bytes", bang.body_bytes, sum(|second| second.body_bytes)),
+        ("faults", faults, sum(|second| second.faults)),
+    ];
+    let wrong = most.into_iter().map(|(name, total, least)| (name, total, total.max(least)));
+    let mut all: Vec<(&str, u64, u64)> = wrong.collect();
+    all.push(("answers", bang.answers, bang.service.count()));
+    // The last answer is in the second after the whole ones at the latest; others may follow in
+    // which nothing came. The course of very long bangs ends before they do.
+    let seconds = bang.seconds.len() as u64;
+    let is_busy = |second: &BangSecond| second.answers + second.faults > 0;
+    let busy = bang.seconds.iter().rposition(is_busy).unwrap_or(0) as u64;
+    if seconds < BANG_SECONDS_MAX {
+        all.push(("elapsed_us, in s", whole_seconds, whole_seconds.clamp(busy, seconds)));
+    }
+    all.into_iter()
+        .filter(|(_, published, made)| published != made)
+        .map(|(column, published, made)| Difference {
+            file: file.to_owned(),
+            row: 1,
+            column: column.to_owned(),
+            published: published.to_string(),
+            recomputed: made.to_string(),
+        })
+        .collect()
 }
 
 #[cfg(test)]

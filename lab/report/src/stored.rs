@@ -27,8 +27,13 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// The JSON of a run, with a line end.
 pub(crate) fn json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
-    let kept = Run { samples: run.samples.iter().map(kept).collect(), ..without_samples(run) };
-    let mut text = serde_json::to_vec(&kept)?;
+    let all_kept = |samples: &[Sample]| samples.iter().map(kept).collect();
+    let run = Run {
+        samples: all_kept(&run.samples),
+        curve_samples: all_kept(&run.curve_samples),
+        ..without_samples(run)
+    };
+    let mut text = serde_json::to_vec(&run)?;
     text.push(b'\n');
     Ok(text)
 }
@@ -38,7 +43,12 @@ pub(crate) fn json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
 pub(crate) fn published_json(run: &Run) -> Result<Vec<u8>, serde_json::Error> {
     let whole = Sample { tally: run.total.clone(), ..Sample::default() };
     let total = Tally { fault_samples: run.total.fault_samples.clone(), ..kept(&whole).tally };
-    json(&Run { total, samples: run.samples.clone(), ..without_samples(run) })
+    json(&Run {
+        total,
+        samples: run.samples.clone(),
+        curve_samples: run.curve_samples.clone(),
+        ..without_samples(run)
+    })
 }
 
 /// Everything but the samples.
@@ -54,6 +64,8 @@ fn without_samples(run: &Run) -> Run {
         last_quarter: run.last_quarter.clone(),
         summary: run.summary.clone(),
         curve: run.curve.clone(),
+        curve_samples: Vec::new(),
+        curve_of_per_s: run.curve_of_per_s,
         outcome: run.outcome.clone(),
     }
 }

@@ -184,8 +184,8 @@ pub fn summary_text(run: &Run) -> String {
 
 /// Flatness, what was stored, its cost, and the curve, as far as they are known.
 fn figures_text(run: &Run) -> String {
-    let mut out = format!("flatness   {}\n", run_page::flatness(run.summary.flatness));
-    out.push_str(&format!("filled     {}\n", run_page::filled(run)));
+    let mut out = format!("flatness   {}\n", run_page::flatness(run));
+    out.push_str(&format!("stored     {}\n", run_page::filled(run)));
     if let Some(written) = run_page::written(&run.summary) {
         out.push_str(&format!("written    {written}\n"));
     }
@@ -325,7 +325,7 @@ mod tests {
         run.curve = vec![step];
         let text = summary_text(&run);
         assert!(text.contains("−10.0 % (−15.0 % to −5.0 %)"), "{text}");
-        assert!(text.contains("stored 0.93"), "{text}");
+        assert!(text.contains("stored     0.93 of the cache, "), "{text}");
         assert!(text.contains("25.0 %  offered 250/s"), "{text}");
         assert!(text.contains("/ 12.0 ms /") && text.contains("of misses –"), "{text}");
     }

@@ -21,6 +21,11 @@ impl Csv {
         Ok(Self { header, records: reader.records().collect::<Result<_, _>>()? })
     }
 
+    /// Whether there is a column of this name.
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.header.iter().any(|name| name == column)
+    }
+
     pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         self.records.iter().map(move |cells| Row { header: &self.header, cells })
     }

@@ -85,15 +85,15 @@ pub(super) struct Matrix {
 impl Matrix {
     pub(super) fn of(csv: &Csv) -> Outcome<Self> {
         let mut groups: Vec<Group> = Vec::new();
+        // The figures of an experiment are compared at the same age, where its laboratory has
+        // computed that; then a run without them has another age, and is left out.
+        let (rate, hits) = match csv.has("common_per_s") {
+            true => ("common_per_s", "common_hit_ratio"),
+            false => ("throughput_per_s", "hit_ratio"),
+        };
         for row in csv.rows() {
             let outcome = row.text("outcome")?;
-            // The figures of an experiment are compared at the same age, where its laboratory has
-            // computed that.
-            let at_common = |column: &str| row.number(column).ok().flatten();
-            let last_quarter_per_s = row.number("throughput_per_s")?;
-            let Some(rate_per_s) = at_common("common_per_s").or(last_quarter_per_s) else {
-                continue;
-            };
+            let Some(rate_per_s) = row.number(rate)? else { continue };
             if outcome != FILLED && outcome != TIME_UP {
                 continue;
             }
@@ -108,8 +108,7 @@ impl Matrix {
             let group = &mut groups[place];
             group.rates_per_s.push(rate_per_s);
             // Not every experiment is about hits.
-            let hit_ratio = at_common("common_hit_ratio").or(at_common("hit_ratio"));
-            group.hit_ratios.extend(hit_ratio);
+            group.hit_ratios.extend(row.number(hits).ok().flatten());
             group.is_time_up |= outcome == TIME_UP;
             group.is_lab_limited |=
                 row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
@@ -195,7 +194,7 @@ mod tests {
         );
         let rates: Vec<_> =
             matrix.groups().iter().map(|group| (group.mean_per_s(), group.hit_ratio())).collect();
-        assert_eq!(rates, [(1500.0, Some(0.4)), (2000.0, Some(0.5))]);
+        assert_eq!(rates, [(1500.0, Some(0.4))], "no age is mixed with another");
     }
 
     #[test]

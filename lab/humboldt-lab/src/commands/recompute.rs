@@ -3,7 +3,8 @@
 
 use crate::cli::{RecomputeArgs, ReportArgs};
 use crate::{Failure, output::say};
-use humboldt_lab_record::{Run, Summary, Tally, TimesSummary};
+use humboldt_lab_peak::Curve;
+use humboldt_lab_record::{CurveStep, Run, Summary, Tally, TimesSummary};
 use humboldt_lab_report::{self as report, Difference, Experiment, Recomputed, Results};
 use serde_json::Value;
 use std::path::Path;
@@ -54,17 +55,19 @@ fn all_differences(found: &Recomputed) -> Vec<Difference> {
 
 /// The differences of a run's summary from what its samples say.
 fn of_summary(file: &str, run: &Run) -> Vec<Difference> {
-    // Without samples there is nothing to summarise: it failed before its first one.
-    if run.samples.is_empty() {
-        return Vec::new();
-    }
     let mut again = run.clone();
     humboldt_lab_peak::summarise(&mut again);
     let mut found = Vec::new();
     let mut compare =
         |part: &str, kept: Value, made: Value| differ(file, part, &kept, &made, &mut found);
     let json = |summary: &Summary| serde_json::to_value(summary).unwrap_or_default();
-    compare("summary", json(&run.summary), json(&with_whole_histograms(again.summary, run)));
+    // A run that failed before its first sample has no headline.
+    let made = match run.samples.is_empty() {
+        true => again.summary,
+        false => with_whole_histograms(again.summary, run),
+    };
+    compare("summary", json(&run.summary), json(&made));
+    compare("curve", curve(&run.curve), curve(&curve_again(run)));
     compare("total", counts(&run.total), counts(&again.total));
     compare("last_quarter", counts(&run.last_quarter), counts(&again.last_quarter));
     found
@@ -88,6 +91,32 @@ fn with_whole_histograms(again: Summary, run: &Run) -> Summary {
         misses_added: both(again.misses_added, TimesSummary::from(&last.misses.added)),
         ..again
     }
+}
+
+/// The curve from its samples and its load of 100 %.
+fn curve_again(run: &Run) -> Vec<CurveStep> {
+    let full_per_s = run.curve_of_per_s.or(run.summary.sustained_per_s);
+    full_per_s.map_or_else(Vec::new, |per_s| Curve::again(per_s, &run.curve_samples))
+}
+
+/// A curve without its percentiles, of which samples keep only a few points.
+fn curve(steps: &[CurveStep]) -> Value {
+    let plain = |times: TimesSummary| TimesSummary {
+        count: times.count,
+        mean_ms: times.mean_ms,
+        max_ms: times.max_ms,
+        ..TimesSummary::default()
+    };
+    let steps: Vec<CurveStep> = steps
+        .iter()
+        .map(|step| CurveStep {
+            response: plain(step.response),
+            hits: plain(step.hits),
+            misses: plain(step.misses),
+            ..step.clone()
+        })
+        .collect();
+    serde_json::to_value(steps).unwrap_or_default()
 }
 
 /// What was counted, without distributions and evidence.
@@ -187,6 +216,36 @@ mod tests {
         touched.summary.held.push(Held::default());
         let found = columns(&touched);
         assert_eq!(found, ["summary.held[0]", "summary.hits.p95_ms", "summary.throughput_per_s"]);
+    }
+
+    #[test]
+    fn a_headline_without_samples_is_invented() {
+        let mut run = Run::default();
+        humboldt_lab_peak::summarise(&mut run);
+        assert_eq!(columns(&run), [""; 0], "it failed before its first sample");
+        (run.summary.throughput_per_s, run.summary.hits.p95_ms) = (5_000.0, 2.0);
+        let invented = ["summary.hits.p95_ms", "summary.throughput_per_s"];
+        assert_eq!(columns(&run), invented);
+    }
+
+    #[test]
+    fn a_curve_is_what_its_samples_say() {
+        let mut run = run();
+        run.curve_of_per_s = Some(1_000.0);
+        for index in 0..14u32 {
+            let mut sample = Sample { index, ..Sample::default() };
+            sample.verdict.state = if index % 7 < 2 { "settle" } else { "curve" }.into();
+            sample.verdict.unjudged = index % 7 < 2;
+            sample.tally.period_us = 1_000_000;
+            (0..10).for_each(|ms| sample.tally.hits.add(1, ms * 1000, ms));
+            run.curve_samples.push(sample);
+        }
+        run.curve = curve_again(&run);
+        assert_eq!((columns(&run), run.curve.len()), (Vec::new(), 2));
+        run.curve[1].answered_per_s += 1.0;
+        assert_eq!(columns(&run), ["curve[1].answered_per_s"]);
+        run.curve_samples.clear();
+        assert_eq!(columns(&run), ["curve[0]", "curve[1]"]);
     }
 
     #[test]

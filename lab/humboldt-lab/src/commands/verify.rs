@@ -75,13 +75,19 @@ pub(crate) fn verify(arguments: &VerifyArgs, interrupt: &Interrupt) -> Result<()
         }
     }
     drop(burners);
-    conclude(arguments, worst, unknown)
+    conclude(arguments, worst, unknown, searches)
 }
 
-fn conclude(arguments: &VerifyArgs, worst: Option<f64>, unknown: usize) -> Result<(), Failure> {
+fn conclude(
+    arguments: &VerifyArgs,
+    worst: Option<f64>,
+    unknown: usize,
+    searches: usize,
+) -> Result<(), Failure> {
+    say!("\n{}", not_measured(unknown, searches));
     let most = 100.0 * ERROR_MAX;
     if let Some(worst) = worst {
-        say!("\nfarthest from the truth: {:.1} % (at most {most:.0} %)", 100.0 * worst);
+        say!("farthest from the truth: {:.1} % (at most {most:.0} %)", 100.0 * worst);
     }
     match worst {
         Some(worst) if worst > ERROR_MAX => {
@@ -93,6 +99,10 @@ fn conclude(arguments: &VerifyArgs, worst: Option<f64>, unknown: usize) -> Resul
         }
         _ => Ok(()),
     }
+}
+
+fn not_measured(unknown: usize, searches: usize) -> String {
+    format!("{unknown} of {searches} not measured")
 }
 
 /// One search.
@@ -265,4 +275,14 @@ pub(crate) fn known_server(
     }
     say!("{}", server.stop().map_err(Failure::run)?.capacity_per_s());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_measured_is_counted() {
+        assert_eq!(not_measured(2, 12), "2 of 12 not measured");
+    }
 }

@@ -10,18 +10,11 @@ use humboldt_lab_peak::{Controller, Curve};
 use humboldt_lab_record::Run;
 use humboldt_lab_report::curve_line;
 
-/// The load of 100 %: the one that was asked for, or the sustained one, or the highest that was
-/// held.
-fn full_per_s(run: &Run, asked_for: Option<f64>) -> Option<f64> {
-    let held = run.summary.held.first().map(|held| held.load_per_s);
-    asked_for.or(run.summary.sustained_per_s).or(held)
-}
-
-/// Measures the curve into the run. Without a load of 100 %, or when the machine is not quiet, the
-/// run says why there is none, or only a part. After an interrupt, what was measured stays.
+/// Measures the curve into the run. Without a load of 100 % the run says why there is none. After
+/// an interrupt, what was measured stays.
 ///
 /// # Errors
-/// If the subject has ended.
+/// If the subject has ended, or the machine is not quiet; [`left_out`] says so in the run.
 pub(super) fn measure(
     run: &mut Run,
     asked_for: Option<f64>,
@@ -32,7 +25,8 @@ pub(super) fn measure(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     humboldt_lab_peak::summarise(run);
-    let Some(full_per_s) = full_per_s(run, asked_for) else {
+    run.curve_of_per_s = asked_for;
+    let Some(full_per_s) = asked_for.or(run.summary.sustained_per_s) else {
         let why = "no load was sustained, so there is none to take parts of; give --curve-of";
         run.manifest.skipped.push(format!("the curve: {why}"));
         return Ok(());
@@ -41,40 +35,38 @@ pub(super) fn measure(
     stage.live.line(&format!("curve: parts of {full_per_s:.0} requests/s"));
     sampling.begin_curve(curve.first_load_per_s(), fleet)?;
     while let Some(step) = curve.step() {
-        let mut samples = Vec::new();
+        let first = run.curve_samples.len();
         while curve.step() == Some(step) {
             if interrupt.is_set() {
                 return Ok(());
             }
-            match sampling.next(run, fleet, ground, &mut curve, interrupt) {
-                Ok(sample) => samples.extend(sample),
-                Err(failure) => {
-                    ground.check()?;
-                    run.manifest.skipped.push(format!("a part of the curve: {failure}"));
-                    return Ok(());
-                }
-            }
+            let sample = sampling.next(run, fleet, ground, &mut curve, interrupt)?;
+            run.curve_samples.extend(sample);
         }
-        let figures = curve.figures(step, &samples);
+        let figures = curve.figures(step, run.curve_samples.get(first..).unwrap_or_default());
         stage.live.line(&curve_line(&figures));
         run.curve.push(figures);
     }
-    Ok(())
+    ground.check()
+}
+
+/// Says in the run that the curve, or a part of it, is not known. The result of the run stays.
+pub(super) fn left_out(run: &mut Run, failure: &Failure) {
+    let message = failure.to_string();
+    let line = message.lines().next().unwrap_or_default();
+    run.manifest.skipped.push(format!("the curve, or a part of it: {line}"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use humboldt_lab_record::Held;
+    use humboldt_lab_record::Outcome;
 
     #[test]
-    fn a_hundred_per_cent_is_what_is_asked_for_or_was_sustained_or_held() {
-        let mut run = Run::default();
-        assert_eq!(full_per_s(&run, None), None);
-        run.summary.held.push(Held { load_per_s: 500.0, ..Held::default() });
-        assert_eq!(full_per_s(&run, None), Some(500.0));
-        run.summary.sustained_per_s = Some(400.0);
-        assert_eq!(full_per_s(&run, None), Some(400.0));
-        assert_eq!(full_per_s(&run, Some(70.0)), Some(70.0));
+    fn a_curve_that_fails_is_a_warning_and_the_result_stays() {
+        let mut run = Run { outcome: Outcome::Filled, ..Run::default() };
+        left_out(&mut run, &Failure::run("the subject ended\nits last words"));
+        assert_eq!(run.outcome, Outcome::Filled);
+        assert_eq!(run.manifest.skipped, ["the curve, or a part of it: the subject ended"]);
     }
 }

@@ -197,9 +197,15 @@ fn measure(
     }
     ground.check()?;
     if let Some(asked_for) = prepared.curve.filter(|_| !interrupt.is_set()) {
-        curve::measure(run, asked_for, fleet, ground, &mut sampling, stage, interrupt)?;
+        let sampling = &mut sampling;
+        let measured = curve::measure(run, asked_for, fleet, ground, sampling, stage, interrupt);
+        if let Err(failure) = measured {
+            curve::left_out(run, &failure);
+            // What the curve met may be met here again; the result of the run is complete.
+            let _ = fleet.stop_robots();
+            return Ok(());
+        }
     }
-    ground.check()?;
     fleet.stop_robots().map_err(Failure::run)
 }
 

@@ -9,7 +9,7 @@ use crate::tls::{RunTls, Servers};
 use crate::version::VERSION;
 use crate::{Failure, units, wording};
 use humboldt_lab_peak::{
-    ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings,
+    ClassicSettings, ConstantSettings, Controller, ControllerSettings, Curve, RobustSettings,
 };
 use humboldt_lab_record::{Goal, Manifest, Plan, RUN_FORMAT, Run};
 use humboldt_lab_workload::Workload;
@@ -82,6 +82,10 @@ impl Prepared {
         }
         let settings = settings(&arguments.search, sample_s);
         let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
+        if let Some(full_per_s) = arguments.search.curve_of {
+            Curve::new(full_per_s)
+                .map_err(|error| Failure::usage(format!("--curve-of: {error}")))?;
+        }
         let working_set_objects = workload.working_set_objects(cache_bytes);
         let ideal = workload.ideal(world.seed, IDEAL_REQUESTS, working_set_objects);
         let plan = Plan {

@@ -125,4 +125,7 @@ fn a_curve_has_every_part_of_the_load_and_is_no_part_of_the_run() {
     assert!(done.out.contains("110.0 %  offered"), "{done:?}");
     let page = std::fs::read_to_string(out.path().join("report.html")).expect("a page");
     assert!(page.contains("Response times against load"));
+    assert!(!run.curve_samples.is_empty() && run.curve_of_per_s == Some(200.0));
+    let too_much = ["peak", "--attach", "http://127.0.0.1:1", "--curve", "--curve-of", "2e7"];
+    lab(too_much).with(2).says(&["--curve-of", "100 %"]);
 }

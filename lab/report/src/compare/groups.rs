@@ -3,7 +3,7 @@
 use super::ages::Ages;
 use super::pairs::has_result;
 use super::statistics::Repeats;
-use crate::format::plain;
+use crate::format::{percent, plain};
 use crate::run_page;
 use humboldt_lab_record::{Outcome, Plan, Run};
 
@@ -56,8 +56,29 @@ impl<'a> Group<'a> {
 
     /// Answers per second at the common ages; in the last quarter where there are none.
     pub(crate) fn per_s(&self) -> f64 {
+        self.common_per_s().unwrap_or(self.throughput.mean)
+    }
+
+    /// Answers per second at the common ages; `None` if there are none.
+    pub(crate) fn common_per_s(&self) -> Option<f64> {
         let common = self.at_common.map(|common| common.per_s);
-        common.filter(|rates| rates.count > 0).map_or(self.throughput.mean, |rates| rates.mean)
+        common.filter(|rates| rates.count > 0).map(|rates| rates.mean)
+    }
+
+    /// The mean slope of the repeats that have a result, with the interval of several.
+    pub(crate) fn flatness(&self) -> String {
+        let usable = self.runs.iter().filter(|run| has_result(run));
+        let slopes = usable.filter_map(|run| run.summary.flatness).map(|known| known.slope);
+        let slopes = Repeats::of(slopes);
+        match slopes.interval {
+            _ if slopes.count == 0 => "not known".to_owned(),
+            None => percent(slopes.mean),
+            Some(half) => {
+                let [mean, low, high] =
+                    [slopes.mean, slopes.mean - half, slopes.mean + half].map(percent);
+                format!("{mean} ({low} to {high})")
+            }
+        }
     }
 
     /// The run with the median throughput.
@@ -167,4 +188,29 @@ pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     }
     groups.sort_by(|a, b| b.per_s().total_cmp(&a.per_s()));
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use humboldt_lab_record::{Flatness, Sample};
+
+    #[test]
+    fn flatness_is_that_of_the_repeats_with_a_result() {
+        let run = |slope| {
+            let mut run = Run { outcome: Outcome::Filled, ..Run::default() };
+            run.samples.push(Sample::default());
+            run.summary.flatness = Some(Flatness { slope, low: slope - 0.3, high: slope + 0.3 });
+            run
+        };
+        let mut runs = [run(-0.1), run(-0.1), run(0.1)];
+        let words = |runs: &[Run]| groups(runs)[0].flatness();
+        // Deviation 0.1155, half width 4.303 · 0.1155 / √3.
+        assert_eq!(words(&runs), "−3.3 % (−32.0 % to 25.4 %)");
+        runs[1].summary.wrong_content = 1;
+        runs[2].outcome = Outcome::Failed("it ended".to_owned());
+        assert_eq!(words(&runs), "−10.0 %", "one has no interval of repeats");
+        runs[0].summary.flatness = None;
+        assert_eq!(words(&runs), "not known");
+    }
 }

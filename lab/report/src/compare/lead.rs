@@ -87,7 +87,8 @@ pub(super) fn lead(groups: &[Group<'_>], not_comparable: &[Warning]) -> String {
     if Ages::overlap(both()).is_none() {
         return format!("{NONE}: {} and {} have different ages.", fast.name, slow.name);
     }
-    let compared = Compared::of(&in_pairs(slow, fast));
+    // They are the extremes of all, not two that were chosen before.
+    let compared = Compared::of(&in_pairs(slow, fast)).of_extremes(sound.len());
     let Some(ages) = compared.ages.or_else(|| Ages::overlap(both())) else {
         return String::new();
     };

@@ -221,14 +221,14 @@ fn times_table(groups: &[Group<'_>]) -> Table {
             group.mean_of(resident).map_or(NOTHING.to_owned(), bytes),
             known(group.mean_of(|run| run.summary.stored_ratio.unwrap_or(f64::NAN))),
             known(group.mean_of(|run| run.summary.written_per_stored.unwrap_or(f64::NAN))),
-            run_page::flatness_of(group.runs.iter().map(|run| run.summary.flatness)),
+            group.flatness(),
         ]);
     }
     table.note(
         "Means over the repeats. Stored: what the stores held at the end, ÷ cache size. Written: \
          bytes that the disks wrote for each byte stored. Flatness: slope of answers/s from fill \
-         0.5 to 2.0, in per cent of the mean per unit of fill; of one run with its 95 % interval, \
-         of repeats with their range.",
+         0.5 to 2.0, in per cent of the mean per unit of fill, of the repeats with a result; \
+         with the 95 % interval of their mean (Student's t), if there are several.",
     )
 }
 

@@ -142,6 +142,13 @@ impl Compared {
         }
     }
 
+    /// The same, if the two are the fastest and the slowest of so many settings.
+    pub(super) fn of_extremes(self, settings: usize) -> Self {
+        let comparisons = settings * settings.saturating_sub(1) / 2;
+        let ratio = self.ratio.map(|ratio| ratio.of_extremes(self.pairs, comparisons));
+        Self { ratio, ..self }
+    }
+
     /// Faster, slower or not known. A cache that keeps less is faster for that alone, and the other
     /// way round.
     fn verdict(&self) -> String {

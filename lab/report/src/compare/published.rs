@@ -101,7 +101,10 @@ fn comparable(groups: &[Group<'_>]) -> Vec<(String, f64)> {
     let variant = |group: &Group<'_>| group.first().plan.variant.clone();
     let of = |wanted: &str| -> Vec<(String, f64)> {
         let same = groups.iter().filter(|group| variant(group) == wanted);
-        same.map(|group| (group.first().plan.subject.clone(), group.per_s())).collect()
+        let at_common = |group: &Group<'_>| {
+            group.common_per_s().map(|per_s| (group.first().plan.subject.clone(), per_s))
+        };
+        same.filter_map(at_common).collect()
     };
     let has_base =
         groups.iter().filter(|group| scheme_of(&group.first().plan.subject) == RATIO_SCHEME);
@@ -241,6 +244,21 @@ mod tests {
         assert_eq!(novm().rows.len(), 4);
         assert_eq!(section().folds.len(), 6);
         assert!(section().folds.iter().all(|fold| !fold.tables[0].rows.is_empty()));
+    }
+
+    #[test]
+    fn a_setting_without_the_common_ages_has_no_ratio() {
+        let run = |subject: &str| {
+            let mut run = crate::testing::synthetic(subject, 100.0, 40);
+            run.outcome = humboldt_lab_record::Outcome::Filled;
+            run
+        };
+        let runs = [run("squid:aufs"), run("squid:ufs")];
+        let mut all = super::super::groups::groups(&runs);
+        assert_eq!(comparable(&all).len(), 2);
+        all[1].at_common = None;
+        assert_eq!(comparable(&all).len(), 1);
+        assert!(ratios(&all).is_none());
     }
 
     #[test]

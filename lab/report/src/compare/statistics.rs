@@ -13,6 +13,10 @@ const STUDENT_95: [f64; 30] = [
 /// The point of the normal distribution, for more degrees of freedom than the table has.
 const NORMAL_95: f64 = 1.96;
 
+/// Where points of the distribution are looked for, and how often the range is halved.
+const STUDENT_MAX: f64 = 1e4;
+const HALVINGS: u32 = 60;
+
 /// The result of repeats of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Repeats {
@@ -85,9 +89,69 @@ impl Ratio {
     }
 }
 
+impl Ratio {
+    /// With a wider interval, because it is the most extreme of so many comparisons: 95 % for all
+    /// of them together (Bonferroni).
+    pub(crate) fn of_extremes(self, pairs: usize, comparisons: usize) -> Self {
+        let Some(freedom) = pairs.checked_sub(1).filter(|freedom| *freedom > 0) else {
+            return self;
+        };
+        let share = 1.0 - 0.05 / comparisons.max(1) as f64;
+        let wider = student(share, freedom) / student(0.95, freedom);
+        let to = |end: f64| self.mean * (end / self.mean).powf(wider);
+        Self { low: to(self.low), high: to(self.high), ..self }
+    }
+}
+
+/// The point of Student's t distribution below which, in either direction, this share lies.
+fn student(share: f64, freedom: usize) -> f64 {
+    let (mut low, mut high) = (0.0, STUDENT_MAX);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if within(middle, freedom) < share { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The probability of a value between −t and t: the finite series for whole degrees of freedom.
+fn within(t: f64, freedom: usize) -> f64 {
+    let angle = (t / (freedom as f64).sqrt()).atan();
+    let (sine, square) = (angle.sin(), angle.cos().powi(2));
+    let is_odd = freedom % 2 == 1;
+    let mut term = if is_odd { angle.cos() } else { 1.0 };
+    let (mut sum, mut step) = (0.0, if is_odd { 1 } else { 0 });
+    while step + 2 <= freedom {
+        sum += term;
+        step += 2;
+        term *= square * (step - 1) as f64 / step as f64;
+    }
+    if is_odd { (angle + sine * sum) * std::f64::consts::FRAC_2_PI } else { sine * sum }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn students_points_are_those_of_the_tables() {
+        for (place, point) in STUDENT_95.iter().enumerate() {
+            let found = student(0.95, place + 1);
+            assert!((found - point).abs() < 0.001, "{}: {found}, {point}", place + 1);
+        }
+        assert!(
+            (student(0.99, 4) - 4.604).abs() < 0.001 && (student(0.99, 5) - 4.032).abs() < 0.001
+        );
+    }
+
+    #[test]
+    fn the_extremes_of_many_settings_need_more_evidence() {
+        let ratio = Ratio { mean: 1.1, low: 1.02, high: 1.1 * 1.1 / 1.02 };
+        let same = ratio.of_extremes(5, 1);
+        assert!((same.low - 1.02).abs() < 1e-6 && (same.high - ratio.high).abs() < 1e-6);
+        // Of ten settings there are 45 pairs.
+        let wide = ratio.of_extremes(5, 45);
+        assert!(wide.low < 1.0 && wide.high > 1.2 && wide.mean == 1.1, "{wide:?}");
+    }
 
     #[test]
     fn a_ratio_has_the_interval_of_its_pairs() {

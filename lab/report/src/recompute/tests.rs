@@ -1,8 +1,8 @@
 use super::*;
 use crate::compare::{Claim, Pairs, Side};
 use crate::testing::CACHE_BYTES;
-use crate::{synthetic, write_bang, write_run};
-use humboldt_lab_record::BangRun;
+use crate::{Kind, synthetic, write_bang, write_run};
+use humboldt_lab_record::{BangRun, BangSecond};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -110,8 +110,9 @@ fn a_page_without_samples_and_a_folder_elsewhere_are_refused() {
 fn bangs_are_published_in_the_same_way() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("made"), dir.path().join("published"));
-    let mut bang = BangRun { format: 1, answers: 100, elapsed_us: 1_000_000, ..BangRun::default() };
-    bang.service.record_us(1500);
+    let mut bang = BangRun { format: 1, answers: 100, elapsed_us: 1_500_000, ..BangRun::default() };
+    (0..100).for_each(|_| bang.service.record_us(1500));
+    bang.seconds = vec![BangSecond { at_s: 1.0, answers: 70, ..BangSecond::default() }];
     write_bang(&from.join("ring"), &bang).unwrap();
     let mut experiment = Experiment::new("Bangs", Kind::Bang, false, Pairs::default());
     experiment.folders.push("ring".to_owned());
@@ -121,4 +122,21 @@ fn bangs_are_published_in_the_same_way() {
     let csv = fs::read_to_string(to.join("index.csv")).unwrap();
     fs::write(to.join("index.csv"), csv.replacen(",100,", ",101,", 1)).unwrap();
     assert!(texts(&to)[0].starts_with("index.csv, row 2, column answers: "));
+    fs::write(to.join("index.csv"), csv).unwrap();
+    touch(&to, "runs/ring/seconds.csv", "1,70,", "1,80,");
+    assert!(texts(&to)[0].starts_with("runs/ring/seconds.csv, row 2, column answers: "));
+    assert_eq!(sums("", &bang), []);
+    let columns = |bang: &BangRun| -> Vec<String> {
+        sums("", bang).into_iter().map(|difference| difference.column).collect()
+    };
+    bang.elapsed_us = 2_000_000;
+    assert_eq!(columns(&bang), ["elapsed_us, in s"], "an invented rate");
+    let second = |at_s, answers| BangSecond { at_s, answers, ..BangSecond::default() };
+    bang.seconds = vec![second(1.0, 40), second(2.0, 30), second(3.0, 30)];
+    bang.elapsed_us = 1_000_000;
+    assert_eq!(columns(&bang), ["elapsed_us, in s"], "another");
+    (bang.elapsed_us, bang.answers) = (3_500_000, 200);
+    assert_eq!(columns(&bang), ["answers"]);
+    (bang.answers, bang.seconds[0].body_bytes) = (100, 1);
+    assert_eq!(columns(&bang), ["body_bytes"]);
 }

@@ -1,7 +1,7 @@
 //! Response times against load: the table and the plot of `--curve`.
 
 use crate::document::{Figure, Section};
-use crate::format::{NOTHING, count, milliseconds, percent, rough};
+use crate::format::{NOTHING, count, milliseconds, number, percent, rough};
 use crate::plot::{Axis, Line, Plot, Size};
 use crate::table::Table;
 use humboldt_lab_record::{CurveStep, Run, TimesSummary};
@@ -10,13 +10,13 @@ use humboldt_lab_record::{CurveStep, Run, TimesSummary};
 pub(super) fn section(run: &Run) -> Option<Section> {
     (!run.curve.is_empty()).then(|| Section {
         short: true,
-        tables: vec![table(&run.curve)],
+        tables: vec![table(run)],
         figures: vec![figure(&run.curve)],
         ..Section::new("Response times against load")
     })
 }
 
-fn table(curve: &[CurveStep]) -> Table {
+fn table(run: &Run) -> Table {
     let columns = [
         "of the load",
         "#offered/s",
@@ -34,7 +34,7 @@ fn table(curve: &[CurveStep]) -> Table {
         "#samples",
     ];
     let mut table = Table::new("Response times at parts of the load", &columns);
-    for step in curve {
+    for step in &run.curve {
         let ms = |times: &TimesSummary, of: f64| {
             if times.count > 0 { milliseconds(of) } else { NOTHING.to_owned() }
         };
@@ -58,9 +58,21 @@ fn table(curve: &[CurveStep]) -> Table {
             format!("{}{spoiled}", step.samples),
         ]);
     }
-    table.note(
-        "Measured after the run, when the cache was filled as planned. 100 % is the load that it \
-         sustained, unless another was asked for. Spoiled samples were repeated.",
+    table.note(&note(run))
+}
+
+/// The cache's age, and the origin of the load of 100 %.
+fn note(run: &Run) -> String {
+    let fill = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
+    let full = match run.curve_of_per_s {
+        Some(per_s) => format!("was asked for: --curve-of {}", rough(per_s)),
+        None => "is the sustained one".to_owned(),
+    };
+    format!(
+        "Measured after the run, at fill ratio {} of {}. The load of 100 % {full}. Spoiled samples \
+         were repeated.",
+        number(fill, 2),
+        number(run.plan.goal.fill_ratio, 2)
     )
 }
 
@@ -98,6 +110,18 @@ fn figure(curve: &[CurveStep]) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_note_says_at_which_age_and_of_which_load() {
+        let mut run = Run::default();
+        run.plan.goal.fill_ratio = 2.0;
+        run.samples.push(humboldt_lab_record::Sample { fill_ratio: 0.4, ..Default::default() });
+        let words = note(&run);
+        assert!(words.contains("at fill ratio 0.40 of 2.00."), "{words}");
+        assert!(words.contains("The load of 100 % is the sustained one."), "{words}");
+        run.curve_of_per_s = Some(70.0);
+        assert!(note(&run).contains("was asked for: --curve-of 70.0."), "{}", note(&run));
+    }
 
     #[test]
     fn a_curve_has_a_row_and_a_point_for_each_load() {

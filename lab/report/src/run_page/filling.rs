@@ -5,31 +5,26 @@ use crate::format::{NOTHING, number, percent};
 use humboldt_lab_record::{Flatness, Run, Summary};
 
 /// Flatness in words: per cent of the mean throughput for each unit of fill.
-pub(crate) fn flatness(flatness: Option<Flatness>) -> String {
-    let Some(Flatness { slope, low, high }) = flatness else {
-        return "not known: fill 0.5 to 2.0 has too few good samples".to_owned();
+pub(crate) fn flatness(run: &Run) -> String {
+    let Some(Flatness { slope, low, high }) = run.summary.flatness else {
+        let first = run.samples.first().map(|sample| sample.load_per_s);
+        let is_one_load = run.samples.iter().all(|sample| Some(sample.load_per_s) == first);
+        let why = match is_one_load && first.is_some() {
+            true => "at one load the answers say nothing about the cache",
+            false => "fill 0.5 to 2.0 has too few good samples",
+        };
+        return format!("not known: {why}");
     };
     format!("{} ({} to {}) per fill ratio", percent(slope), percent(low), percent(high))
 }
 
-/// Flatness of repeats in a few words: of one run its interval, of several their range.
-pub(crate) fn flatness_of(repeats: impl Iterator<Item = Option<Flatness>>) -> String {
-    let known: Vec<Flatness> = repeats.flatten().collect();
-    let (low, high) = match known[..] {
-        [] => return "not known".to_owned(),
-        [one] => (one.low, one.high),
-        _ => known.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), run| {
-            (low.min(run.slope), high.max(run.slope))
-        }),
-    };
-    let mean = known.iter().map(|run| run.slope).sum::<f64>() / known.len() as f64;
-    format!("{} ({} to {})", percent(mean), percent(low), percent(high))
-}
-
-/// Fill, and what was stored: both ÷ cache size.
+/// What was stored, and what was offered: both ÷ cache size.
 pub(crate) fn filled(run: &Run) -> String {
-    let offered = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
-    format!("offered {}, stored {}", number(offered, 2), stored(&run.summary))
+    let offered = number(run.samples.last().map_or(0.0, |sample| sample.fill_ratio), 2);
+    match run.summary.stored_ratio {
+        Some(_) => format!("{} of the cache, {offered} offered", stored(&run.summary)),
+        None => format!("not known, {offered} of the cache offered"),
+    }
 }
 
 /// Stored ÷ cache size at the end.
@@ -52,18 +47,22 @@ pub(crate) fn or_nothing(value: Option<f64>, shown: impl Fn(f64) -> String) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use humboldt_lab_record::Sample;
 
     #[test]
     fn what_is_not_known_is_said_and_what_is_known_has_its_interval() {
-        let one = Flatness { slope: -0.1, low: -0.2, high: 0.0 };
-        let other = Flatness { slope: 0.05, low: 0.0, high: 0.1 };
-        assert_eq!(flatness_of([None, None].into_iter()), "not known");
-        assert_eq!(flatness_of([Some(one)].into_iter()), "−10.0 % (−20.0 % to 0.0 %)");
-        assert_eq!(
-            flatness_of([Some(one), None, Some(other)].into_iter()),
-            "−2.5 % (−10.0 % to 5.0 %)",
-            "the range of the repeats"
-        );
+        let mut run = Run::default();
+        run.summary.flatness = Some(Flatness { slope: -0.1, low: -0.2, high: 0.0 });
+        assert_eq!(flatness(&run), "−10.0 % (−20.0 % to 0.0 %) per fill ratio");
+        run.summary.flatness = None;
+        let at = |load_per_s| Sample { load_per_s, ..Sample::default() };
+        run.samples = vec![at(5.0), at(5.0)];
+        assert!(flatness(&run).contains("one load"), "{}", flatness(&run));
+        run.samples.push(at(6.0));
+        assert!(flatness(&run).contains("too few good samples"), "{}", flatness(&run));
+        assert_eq!(filled(&run), "not known, 0.00 of the cache offered");
+        run.summary.stored_ratio = Some(0.98);
+        assert_eq!(filled(&run), "0.98 of the cache, 0.00 offered");
         let mut summary = Summary::default();
         assert_eq!((stored(&summary).as_str(), written(&summary)), ("not known", None));
         (summary.stored_ratio, summary.written_per_offered) = (Some(0.987), Some(1.5));

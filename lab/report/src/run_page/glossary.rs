@@ -62,8 +62,8 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
         "Flatness",
         "Slope of throughput over fill ratio from 0.5 to 2.0, in per cent of the mean throughput \
          for each unit of fill. Neighbouring samples are alike, so the line goes through the \
-         means of ten equal parts, and the 95 % interval comes from their distances to it. Not \
-         known if a part has fewer than two good samples.",
+         means of six equal parts, and the 95 % interval comes from their distances to it. Not \
+         known if a part has fewer than five good samples.",
     ),
     (
         "Last quarter",

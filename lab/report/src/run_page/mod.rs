@@ -15,7 +15,7 @@ use crate::provenance;
 use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
-pub(crate) use filling::{filled, flatness, flatness_of, written};
+pub(crate) use filling::{filled, flatness, written};
 pub(crate) use tables::fault_tables;
 pub use words::objection;
 pub(crate) use words::{lead, title, warnings};

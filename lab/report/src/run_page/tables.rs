@@ -124,7 +124,7 @@ fn costs(run: &Run, table: &mut Table) {
     }
     let fill = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
     row(
-        "Filled at the end, ÷ cache size",
+        "Stored at the end, ÷ cache size",
         filling::stored(summary),
         format!("{} could have been stored since the start", number(fill, 2)),
     );
@@ -137,9 +137,20 @@ fn costs(run: &Run, table: &mut Table) {
     }
     row(
         "Flatness, fill 0.5 to 2.0",
-        filling::flatness(summary.flatness),
-        "slope of answers/s, with its 95 % interval, from the means of ten parts".to_owned(),
+        filling::flatness(run),
+        flatness_note(&run.plan.controller).to_owned(),
     );
+}
+
+/// How flatness is found, and what it means under this controller.
+fn flatness_note(controller: &str) -> &'static str {
+    match controller {
+        "classic" => {
+            "slope of answers/s, with its 95 % interval; a part of it may be the slow climb of the \
+             classic search"
+        }
+        _ => "slope of answers/s, with its 95 % interval, from the means of parts",
+    }
 }
 
 /// Response times by class.
@@ -372,7 +383,9 @@ mod tests {
         assert_eq!(says(&run), ("at least 97.0".to_owned(), false));
         // An older summary.json.
         run.summary.limit_reached = None;
+        // It goes on, in its last quarter.
         run.outcome = humboldt_lab_record::Outcome::Running;
+        run.plan.goal.fill_ratio = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
         assert_eq!(says(&run), ("97.0 (limit not recorded)".to_owned(), true));
     }
 
@@ -382,10 +395,12 @@ mod tests {
         (run.summary.response.mean_ms, run.summary.hits.p95_ms) = (12.0, 34.0);
         let (mean, beside) = row(&run, "Mean response time");
         assert!(mean == "12.0 ms" && beside.contains("34.0 ms"), "{mean}, {beside}");
-        assert_eq!(row(&run, "Filled at the end").0, "not known");
+        assert_eq!(row(&run, "Stored at the end").0, "not known");
         assert_eq!(row(&run, "Memory per object").0, NOTHING);
+        run.plan.controller = "classic".to_owned();
+        assert!(row(&run, "Flatness, fill 0.5 to 2.0").1.contains("slow climb"));
         run.summary.stored_ratio = Some(0.5);
-        assert_eq!(row(&run, "Filled at the end").0, "0.50");
+        assert_eq!(row(&run, "Stored at the end").0, "0.50");
         assert_eq!(decisions(&run).columns[5].label, "mean response");
     }
 }
