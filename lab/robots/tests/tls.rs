@@ -76,10 +76,12 @@ fn pass(mut from: TcpStream, mut into: TcpStream, way: Way) -> Option<()> {
         if passed >= way.bytes_max {
             thread::park();
         }
-        let count = from.read(&mut buffer).ok()?;
-        if count == 0 {
-            return into.shutdown(Shutdown::Write).ok();
-        }
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return into.shutdown(Shutdown::Write).ok(),
+            Ok(count) => count,
+            // The other end must learn of it although it has nothing more to send.
+            Err(_) => return into.shutdown(Shutdown::Both).ok(),
+        };
         buffer[count - 1] ^= u8::from(way.is_wrong && count > 100);
         into.write_all(&buffer[..count]).ok()?;
         passed += count;

@@ -140,7 +140,7 @@ pub fn start(
 ) -> Result<Running, SubjectError> {
     let mut start = Start::new(file, environment, plan)?;
     start.write_files()?;
-    start.write_tls(plan.tls.as_ref())?;
+    plan.tls.as_ref().map_or(Ok(()), |tls| tls.write(&start.folder))?;
     environment.give_to(&start.user)?;
     let patience = Duration::from_secs(u64::from(file.content.stop_after_s));
     let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -324,11 +324,6 @@ impl<'a> Start<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Writes certificates and keys. They are not in the report.
-    fn write_tls(&self, tls: Option<&SubjectTls>) -> Result<(), SubjectError> {
-        tls.map_or(Ok(()), |tls| tls.write(&self.folder))
     }
 
     fn keep_leftovers(&self, keeper: &Keeper) -> Result<Vec<crate::keeper::Kept>, SubjectError> {
