@@ -81,8 +81,8 @@ impl Curve {
         }
     }
 
-    /// The complete steps of a curve that was measured, from all of its samples. Of percentiles only
-    /// as much is known as the samples kept.
+    /// The complete steps of a curve that was measured, from all of its samples. Of percentiles
+    /// only as much is known as the samples kept.
     #[must_use]
     pub fn again(full_per_s: f64, samples: &[Sample]) -> Vec<CurveStep> {
         let mut steps = Vec::new();
