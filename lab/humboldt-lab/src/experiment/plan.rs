@@ -82,10 +82,6 @@ impl Prepared {
         }
         let settings = settings(&arguments.search, sample_s);
         let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
-        if let Some(full_per_s) = arguments.search.curve_of {
-            Curve::new(full_per_s)
-                .map_err(|error| Failure::usage(format!("--curve-of: {error}")))?;
-        }
         let working_set_objects = workload.working_set_objects(cache_bytes);
         let ideal = workload.ideal(world.seed, IDEAL_REQUESTS, working_set_objects);
         let plan = Plan {
@@ -151,6 +147,7 @@ impl Prepared {
 /// Whether a run could be begun, as far as that can be checked quickly: a mistake in the last run
 /// of a matrix must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
+    check_curve(arguments)?;
     let choice = Choice::new(arguments, cache_bytes(arguments))?;
     RunTls::new(&arguments.tls, choice.place(), Servers::Own)?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
@@ -161,6 +158,13 @@ pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
     let sample_s = sample_s(arguments, world.time_scale);
     settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
+}
+
+/// Whether a curve can be measured at parts of the load that was given for it.
+fn check_curve(arguments: &PeakArgs) -> Result<(), Failure> {
+    let Some(full_per_s) = arguments.search.curve_of else { return Ok(()) };
+    let curve = Curve::new(full_per_s);
+    curve.map(drop).map_err(|error| Failure::usage(format!("--curve-of: {error}")))
 }
 
 /// Length of a sample in seconds, as scaled.
