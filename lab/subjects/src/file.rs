@@ -140,6 +140,9 @@ pub(crate) struct Content {
     pub(crate) mode: Mode,
     pub(crate) package: String,
     pub(crate) programs: Vec<String>,
+    /// Programs that must be there besides, as a build without them can do less.
+    #[serde(default)]
+    requires: Vec<String>,
     pub(crate) version: Vec<String>,
     pub(crate) user: Option<String>,
     #[serde(default)]
@@ -354,6 +357,7 @@ impl SubjectFile {
     #[must_use]
     pub fn with_program(mut self, program: &std::path::Path) -> Self {
         self.content.programs = vec![program.display().to_string()];
+        self.content.requires.clear();
         self
     }
 
@@ -362,12 +366,16 @@ impl SubjectFile {
     /// # Errors
     /// If not: names the package.
     pub fn find(&self) -> Result<std::path::PathBuf, SubjectError> {
-        crate::host::find_program(&self.content.programs).ok_or_else(|| {
-            SubjectError::ProgramMissing {
-                program: self.content.programs.join(" or "),
-                package: self.content.package.clone(),
-            }
-        })
+        let missing = |program: String| SubjectError::ProgramMissing {
+            program,
+            package: self.content.package.clone(),
+        };
+        let is_missing = |name: &&String| crate::host::find_program(&[name]).is_none();
+        if let Some(name) = self.content.requires.iter().find(is_missing) {
+            return Err(missing(name.clone()));
+        }
+        crate::host::find_program(&self.content.programs)
+            .ok_or_else(|| missing(self.content.programs.join(" or ")))
     }
 }
 
@@ -630,5 +638,12 @@ stores_max = 0
         let error =
             SubjectFile::builtin("squid:aufz").expect("a family").expect_err("no such variant");
         assert!(error.to_string().contains("aufs, diskd"), "{error}");
+    }
+
+    #[test]
+    fn a_program_without_its_companion_is_not_installed() {
+        let text = SMALL.replacen("programs", "requires = [\"/no/such\"]\nprograms", 1);
+        let file = SubjectFile::parse(&text, "t", Some("a")).expect("a right file");
+        assert!(file.find().expect_err("missing").to_string().contains("/no/such"));
     }
 }
