@@ -96,7 +96,7 @@ pub(crate) struct LoadArgs {
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Each capacity is searched for by each controller, from below and from above: about \
-        2 minutes for each capacity, and 11 for those up to 100 requests a second. The exit code is 1 if a result \
+        7 minutes for each capacity, and 27 for those up to 100 requests a second. The exit code is 1 if a result \
         is more than 3 % off, or missing. With --burn, an honest laboratory says that it could not measure."
 )]
 pub(crate) struct VerifyArgs {

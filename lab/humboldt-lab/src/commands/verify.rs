@@ -37,8 +37,9 @@ const SAMPLE_REQUESTS: f64 = 400.0;
 /// Shortest and longest sample, in seconds.
 const SAMPLE_S: (f64, f64) = (1.0, 4.0);
 
-/// Samples of a search.
-const SAMPLES: f64 = 40.0;
+/// Samples of a search. `classic` goes in small steps, and answers all that waits before the next.
+const ROBUST_SAMPLES: f64 = 40.0;
+const CLASSIC_SAMPLES: f64 = 160.0;
 
 /// Longest distance from the truth.
 const ERROR_MAX: f64 = 0.03;
@@ -138,13 +139,17 @@ impl Search {
 
     fn command(&self, server: &Server, folder: &Path) -> Command {
         let sample_s = (SAMPLE_REQUESTS / self.capacity_per_s).clamp(SAMPLE_S.0, SAMPLE_S.1);
+        let samples = match self.controller {
+            ControllerKind::Robust => ROBUST_SAMPLES,
+            ControllerKind::Classic => CLASSIC_SAMPLES,
+        };
         let scale = (SCALED_PER_S / self.capacity_per_s).clamp(SCALE.0, SCALE.1);
         let mut command = Command::new("/proc/self/exe");
         command.args(["peak", "--attach", &server.url, "--pid", &server.child.id().to_string()]);
         command.args(["--controller", name(self.controller)]).args(SEARCH);
         command.args(["--time-scale", &scale.to_string()]);
         command.args(["--sample", &format!("{}s", sample_s / scale)]);
-        command.args(["--time-max", &format!("{}s", sample_s * SAMPLES)]);
+        command.args(["--time-max", &format!("{}s", sample_s * samples)]);
         command.args(["--first-load", &format!("{}", self.capacity_per_s * self.share)]);
         command.arg("--out").arg(folder).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::piped());
