@@ -198,7 +198,9 @@ pub trait Scheme: Send + Sync {
     fn contains(&self, key: &Key) -> bool;
 
     /// Whether the index is complete, and the directory in service: an index that is being read, or
-    /// cannot be asked, does not know all the records that a later instance may find.
+    /// cannot be asked, does not know all the records that a later instance may find. It does not
+    /// know of records either that left it without a line in the log of removals; a crash, or an
+    /// opening after a failure, can bring those back.
     fn knows_all(&self) -> bool;
 
     /// Opens a stored object. `None` when it is not there.
