@@ -199,8 +199,8 @@ impl Dir {
         match self.scheme.remove(key).await {
             Ok(found) => found,
             // The index may have lost the key, and its removal be nowhere.
-            Err(SchemeError::Down) => {
-                self.down.store(true, Relaxed);
+            Err(error @ SchemeError::Down) => {
+                self.note(&error);
                 self.debts.hidden.add_or_all(*key);
                 false
             }

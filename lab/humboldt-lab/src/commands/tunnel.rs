@@ -17,9 +17,8 @@ use humboldt_lab_record::Manifest;
 use humboldt_lab_robots::{FarEnd, TunnelTick, Tunnels};
 use humboldt_lab_subjects::{Host, Mode, machine};
 use humboldt_lab_wire::raise_descriptor_limit;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use results::{Measured, Results};
-use std::io::IsTerminal;
 
 /// The three measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,11 +173,6 @@ fn progress_bar(part: Part, seconds: f64) -> ProgressBar {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(part.name());
-    let is_terminal = std::io::stderr().is_terminal();
-    bar.set_draw_target(if is_terminal {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    });
+    bar.set_draw_target(crate::output::bars());
     bar
 }

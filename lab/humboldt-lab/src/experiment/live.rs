@@ -5,8 +5,7 @@ use crate::{output::say, units};
 use humboldt_lab_peak::Controller;
 use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_report::{live_header, live_line, summary_text};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
 /// The bar counts thousandths of the goal.
@@ -25,12 +24,9 @@ pub(crate) struct Live {
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(BAR_LENGTH), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(Some(BAR_LENGTH), crate::output::bars());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);
-        }
-        if !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         Self { bar, start: Instant::now(), lines: 0 }
     }

@@ -18,10 +18,8 @@ mod squid;
 mod table;
 mod trace;
 
-use std::io::IsTerminal;
-
 use humboldt_policy::Policy;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::say;
 use crate::{Failure, Interrupt};
@@ -221,12 +219,7 @@ fn report(arguments: &SimulateArgs, results: &Results<'_>, counts: Counts) -> Re
 
 /// Only on a terminal.
 fn progress_bar(length: Option<u64>, what: &'static str) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(length, target);
+    let bar = ProgressBar::with_draw_target(length, crate::output::bars());
     let template = if length.is_some() {
         "{msg} {wide_bar} {percent} %  {eta}"
     } else {

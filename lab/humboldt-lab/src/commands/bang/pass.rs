@@ -11,8 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::{Failure, units};
 use humboldt_lab_record::{BangRun, Manifest, RUN_FORMAT, Resources};
 use humboldt_lab_robots::{Bang, BangEvent, BangOrder, BangRecord, BangReport};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
 /// The end of a pass.
@@ -209,12 +208,7 @@ fn progress_bar(urls: Option<u64>) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
-    let is_terminal = std::io::stderr().is_terminal();
-    bar.set_draw_target(if is_terminal {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    });
+    bar.set_draw_target(crate::output::bars());
     bar
 }
 
