@@ -241,15 +241,27 @@ mod tests {
         assert!(ideal.byte_hit_ratio < ideal.hit_ratio_plain, "{ideal:?}");
     }
 
-    #[test]
-    fn without_a_preference_for_small_pages_there_are_more_hits_in_bytes() {
-        let text = Workload::builtin_text("polymix-4").unwrap();
+    /// A built-in workload without its preference for small pages, and with it.
+    fn alike_and_small(name: &str) -> (Ideal, Ideal) {
+        let text = Workload::builtin_text(name).unwrap();
         let ideal = |text: &str| Workload::parse(text, "test").unwrap().ideal(1, 300_000, 100_000);
         let alike = text.replace("prefer_small = { repeats = \"90 %\", reach = 4 }", "");
-        let (ideal, small) = (ideal(&alike), ideal(text));
+        (ideal(&alike), ideal(text))
+    }
+
+    #[test]
+    fn without_a_preference_for_small_pages_there_are_more_hits_in_bytes() {
+        let (alike, small) = alike_and_small("polymix-4");
         // Polygraph without its bhr_discrimination: 55.8 %.
-        assert_near(ideal.offered_plain, 0.553, 0.01);
-        assert!(ideal.byte_hit_ratio > small.byte_hit_ratio + 0.07, "{ideal:?} {small:?}");
+        assert_near(alike.offered_plain, 0.553, 0.01);
+        assert!(alike.byte_hit_ratio > small.byte_hit_ratio + 0.07, "{alike:?} {small:?}");
+    }
+
+    #[test]
+    fn webaxe_prefers_small_pages_too() {
+        let (alike, small) = alike_and_small("webaxe-4");
+        assert!(alike.byte_hit_ratio > small.byte_hit_ratio + 0.07, "{alike:?} {small:?}");
+        assert_near(alike.hit_ratio_plain, small.hit_ratio_plain, 0.03);
     }
 
     #[test]
