@@ -1,7 +1,7 @@
 //! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM
 //! comparison.
 
-use crate::compare::{Repeats, novm, overlay};
+use crate::compare::{REPEAT_COLUMNS, REPEAT_NOTE, Repeats, novm, overlay, repeats_drawn};
 use crate::csv::field;
 use crate::document::{Document, Figure, INDEX, Made, Section, Warning};
 use crate::format::{NOTHING, bytes, count, milliseconds, number, percent, plain, rough};
@@ -29,9 +29,11 @@ impl<'a> Group<'a> {
         self.bangs[0]
     }
 
-    /// The one with the median rate.
-    fn median(&self) -> &'a BangRun {
-        self.bangs[self.bangs.len() / 2]
+    /// All of them, the one with the median rate first.
+    fn median_first(&self) -> impl Iterator<Item = &'a BangRun> {
+        let median = self.bangs.len() / 2;
+        let (before, from) = self.bangs.split_at(median);
+        from.iter().take(1).chain(before).chain(from.iter().skip(1)).copied()
     }
 
     fn mean_of(&self, of: impl Fn(&BangRun) -> Option<f64>) -> Option<f64> {
@@ -90,7 +92,8 @@ fn document(title: &str, bangs: &[BangRun], groups: &[Group<'_>]) -> Document {
         tables: vec![table(groups), novm()],
         ..Section::new("Beside one another")
     };
-    let course = Section { figures: figures(groups), ..Section::new("Course") };
+    let course =
+        Section { text: drawn(groups), figures: figures(groups), ..Section::new("Course") };
     Document {
         title: title.to_owned(),
         subtitle: format!("{} passes of {} settings", bangs.len(), groups.len()),
@@ -132,29 +135,15 @@ fn warnings(groups: &[Group<'_>]) -> Vec<Warning> {
                 text: format!("{} requests got no right answer.", count(faults)),
             });
         }
-        if group.per_s.is_unsteady() {
-            found.push(Warning {
-                grave: false,
-                heading: format!("{}: repeats differ", group.name),
-                text: format!(
-                    "The slowest and the fastest of {} differ by {} of the mean.",
-                    group.per_s.count,
-                    percent(group.per_s.spread.unwrap_or_default())
-                ),
-            });
-        }
+        found.extend(group.per_s.warning(&group.name));
     }
     found.sort_by_key(|warning| !warning.grave);
     found
 }
 
 fn table(groups: &[Group<'_>]) -> Table {
-    let columns = [
-        "run",
-        "#repeats",
+    let own = [
         "#total time, s",
-        "#requests/s",
-        "#spread",
         "#median service time",
         "#p95",
         "#hits",
@@ -162,34 +151,40 @@ fn table(groups: &[Group<'_>]) -> Table {
         "#peak memory",
         "#errors",
     ];
+    let columns = [&["run", "#repeats", "#requests/s"][..], &REPEAT_COLUMNS, &own].concat();
     let mut table = Table::new("Requests, service times, descriptors and memory", &columns);
     for group in groups {
         let time = |of: fn(&TimesSummary) -> f64| {
             group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))))
         };
-        let unsteady = if group.per_s.is_unsteady() { " (!)" } else { "" };
-        table.row([
-            group.name.clone(),
-            group.bangs.len().to_string(),
-            group
-                .mean_of(|bang| Some(elapsed_s(bang)))
-                .map_or(NOTHING.to_owned(), |s| number(s, 2)),
-            rough(group.per_s.mean),
-            group
-                .per_s
-                .spread
-                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
-            time(|times| times.p50_ms).map_or(NOTHING.to_owned(), milliseconds),
-            time(|times| times.p95_ms).map_or(NOTHING.to_owned(), milliseconds),
-            group.mean_of(hit_ratio).map_or(NOTHING.to_owned(), percent),
-            group.most(|used| u64::from(used.descriptors)).map_or(NOTHING.to_owned(), count),
-            group
-                .most(|used| used.resident_bytes)
-                .map_or(NOTHING.to_owned(), |most| bytes(most as f64)),
+        let or_nothing = |cell: Option<String>| cell.unwrap_or(NOTHING.to_owned());
+        let first = [group.name.clone(), group.bangs.len().to_string(), rough(group.per_s.mean)];
+        let own = [
+            or_nothing(group.mean_of(|bang| Some(elapsed_s(bang))).map(|s| number(s, 2))),
+            or_nothing(time(|times| times.p50_ms).map(milliseconds)),
+            or_nothing(time(|times| times.p95_ms).map(milliseconds)),
+            or_nothing(group.mean_of(hit_ratio).map(percent)),
+            or_nothing(group.most(|used| u64::from(used.descriptors)).map(count)),
+            or_nothing(group.most(|used| used.resident_bytes).map(|most| bytes(most as f64))),
             count(group.total(|bang| bang.faults.values().sum())),
-        ]);
+        ];
+        table.row(first.into_iter().chain(group.per_s.cells()).chain(own));
     }
-    table.note("Means over the repeats; peaks of all of them. (!) marks a spread of more than 5 %.")
+    table
+        .note(&format!("Means over the repeats; peaks of all of them. {REPEAT_NOTE}"))
+        .without_empty_columns()
+}
+
+/// What the drawings show, where it is not everything alike.
+fn drawn(groups: &[Group<'_>]) -> String {
+    let mut text = String::new();
+    if groups.iter().any(|group| group.bangs.len() > 1) {
+        text.push_str(&repeats_drawn("rate"));
+    }
+    if groups.len() > LOOKS {
+        text.push_str(&format!("They are of the first {LOOKS} settings."));
+    }
+    text
 }
 
 fn elapsed_s(bang: &BangRun) -> f64 {
@@ -208,8 +203,9 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
                 y: Axis,
                 points: &dyn Fn(&BangRun) -> Vec<(f64, f64)>| {
         let drawn = groups.iter().take(LOOKS).enumerate();
-        let lines =
-            drawn.map(|(look, group)| Line::straight(&group.name, look, points(group.median())));
+        let lines = drawn.flat_map(|(look, group)| {
+            Line::repeats(&group.name, look, group.median_first().map(points))
+        });
         overlay(id, title, x, y, lines.collect(), caption)
     };
     let time = || Axis::linear("time, s").tight();
@@ -267,7 +263,7 @@ fn over_time(bang: &BangRun, value: fn(&Resources) -> f64) -> Vec<(f64, f64)> {
 
 fn csv(groups: &[Group<'_>]) -> String {
     let mut out = String::from(
-        "subject,variant,pass,repeats,answers,elapsed_s,answers_per_s,spread,mean_ms,p50_ms,p95_ms,p99_ms,hits,verified,errors,\
+        "subject,variant,pass,repeats,answers,elapsed_s,answers_per_s,interval_per_s,deviation_per_s,spread,mean_ms,p50_ms,p95_ms,p99_ms,hits,verified,errors,\
          descriptors_max,resident_bytes_max\n",
     );
     let exact = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
@@ -287,6 +283,8 @@ fn csv(groups: &[Group<'_>]) -> String {
             group.total(|bang| bang.answers).to_string(),
             exact(group.mean_of(|bang| Some(elapsed_s(bang)))),
             group.per_s.mean.to_string(),
+            exact(group.per_s.interval),
+            exact(group.per_s.deviation),
             exact(group.per_s.spread),
             exact(time(|times| times.mean_ms)),
             exact(time(|times| times.p50_ms)),
@@ -354,16 +352,23 @@ mod tests {
         };
         let results = Results::Bangs(bangs.to_vec());
         experiment(&hostile()).write_page(dir.path(), &results).unwrap();
-        assert_page(&fs::read_to_string(dir.path().join("index.html")).unwrap());
+        let html = fs::read_to_string(dir.path().join("index.html")).unwrap();
+        assert_page(&html);
+        assert!(html.contains("the median rate is bold, and the others are thin"), "{html}");
         let rows =
             crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
         assert_eq!(rows[1][..4], ["humboldt:ring", "in transit in memory", "cache empty", "2"]);
-        assert_eq!((rows[1][6].as_str(), rows[1][15].as_str()), ("4500", "140"));
+        assert_eq!((rows[1][6].as_str(), rows[1][17].as_str()), ("4500", "140"));
+        // 4,000 and 5,000: deviation 1,000 ÷ √2, half width 12.706 · 707.1 ÷ √2.
+        let interval_per_s: f64 = rows[1][7].parse().unwrap();
+        assert!((interval_per_s - 6_353.0).abs() < 0.01, "{interval_per_s}");
         let page = fs::read_to_string(dir.path().join("index.md")).unwrap();
         assert_eq!(page.matches("\n![").count(), 4, "{page}");
-        assert!(page.contains("22.2 % (!)"), "{page}");
+        assert!(page.contains("| 4,500 | 6,353 | 707 | 22.2 % (!) |"), "{page}");
+        let drawing = fs::read_to_string(dir.path().join("index-1.svg")).unwrap();
+        assert_eq!(drawing.matches("class=\"line s0 thin\"").count(), 1, "{drawing}");
         assert!(matches!(
             experiment("").write_page(dir.path(), &Results::Bangs(Vec::new())),
             Err(ReportError::NoRuns)

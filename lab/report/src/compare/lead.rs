@@ -4,6 +4,7 @@ use super::ages::Ages;
 use super::groups::Group;
 use super::pairs::{Compared, PAIRS_MIN, has_result};
 use super::statistics::Ratio;
+use super::{REPEAT_COLUMNS, REPEAT_NOTE};
 use crate::document::Warning;
 use crate::format::{NOTHING, counted, percent, rough};
 use crate::run_page;
@@ -15,45 +16,33 @@ const NONE: &str = "No comparison in a sentence";
 
 /// All settings at the same age: the table to compare by.
 pub(super) fn table(groups: &[Group<'_>]) -> Table {
-    let columns = [
-        "subject",
-        "#runs",
-        "#answers/s",
-        "#± 95 %",
-        "#deviation",
-        "#spread",
-        "#hit ratio",
-        "last quarter",
-        "",
-    ];
+    let first = ["subject", "#runs", "#answers/s"];
+    let columns = [&first[..], &REPEAT_COLUMNS, &["#hit ratio", "last quarter", ""]].concat();
     let ages = common_ages(groups);
     let at = ages.map_or_else(|| "no common fill ratio".to_owned(), at_fill);
     let mut table = Table::new(&format!("Throughput at the same age: {at}"), &columns);
     for group in groups {
         let rates = group.at_common.map(|common| common.per_s).unwrap_or_default();
         let hits = group.at_common.map(|common| common.hit_ratio).filter(|hits| hits.count > 0);
-        let unsteady = if rates.is_unsteady() { " (!)" } else { "" };
-        let or_nothing = |value: Option<f64>| value.map_or(NOTHING.to_owned(), rough);
-        table.row([
+        let mean = Some(rates.mean).filter(|_| rates.count > 0);
+        let first = [
             group.name.clone(),
             group.runs.len().to_string(),
-            or_nothing(Some(rates.mean).filter(|_| rates.count > 0)),
-            or_nothing(rates.interval),
-            or_nothing(rates.deviation),
-            rates
-                .spread
-                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            mean.map_or(NOTHING.to_owned(), rough),
+        ];
+        let last = [
             hits.map_or(NOTHING.to_owned(), |hits| percent(hits.mean)),
             Ages::common(group.runs.iter().copied()).map_or(NOTHING.to_owned(), Ages::words),
             group.marks(),
-        ]);
+        ];
+        table.row(first.into_iter().chain(rates.cells()).chain(last));
     }
-    table.note(
+    table.note(&format!(
         "Compare by this table: an empty cache is faster than a full one, so every figure is of the same fill ratios. They \
          are those of all last quarters, or of the last quarter of the least filled run. Last quarter: each setting's own. \
-         ± 95 %: half the width of the confidence interval of the mean (Student's t). Spread: slowest to fastest repeat, in \
-         per cent of the mean; (!) marks more than 5 %.",
-    )
+         {REPEAT_NOTE}",
+    ))
+    .without_empty_columns()
 }
 
 fn at_fill(ages: Ages) -> String {

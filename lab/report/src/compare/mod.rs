@@ -6,6 +6,7 @@ mod groups;
 mod lead;
 mod pairs;
 mod published;
+mod repeats;
 mod sheets;
 mod statistics;
 mod warnings;
@@ -24,6 +25,7 @@ use groups::{Group, common_conditions, groups};
 use humboldt_lab_record::{Histogram, Run, Sample};
 pub use pairs::{Claim, Pairs, Side, Step};
 pub(crate) use published::novm;
+pub(crate) use repeats::{REPEAT_COLUMNS, REPEAT_NOTE, repeats_drawn};
 pub(crate) use statistics::Repeats;
 use std::fs;
 use std::path::Path;
@@ -127,13 +129,7 @@ fn subtitle(runs: &[Run], groups: &[Group<'_>]) -> String {
 }
 
 fn throughput_table(groups: &[Group<'_>]) -> Table {
-    let columns = [
-        "subject",
-        "#runs",
-        "#answers/s",
-        "#± 95 %",
-        "#deviation",
-        "#spread",
+    let own = [
         "#sustained/s",
         "#mean response",
         "#hits/s",
@@ -144,20 +140,13 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
         "#errors",
         "",
     ];
+    let columns = [&["subject", "#runs", "#answers/s"][..], &REPEAT_COLUMNS, &own].concat();
     let mut table = Table::new("Throughput in the last quarter", &columns);
     for group in groups {
         let throughput = group.throughput;
-        let unsteady = if throughput.is_unsteady() { " (!)" } else { "" };
         let faults: u64 = group.runs.iter().map(|run| run.summary.faults).sum();
-        table.row([
-            group.name.clone(),
-            throughput.count.to_string(),
-            rough(throughput.mean),
-            throughput.interval.map_or(NOTHING.to_owned(), rough),
-            throughput.deviation.map_or(NOTHING.to_owned(), rough),
-            throughput
-                .spread
-                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+        let first = [group.name.clone(), throughput.count.to_string(), rough(throughput.mean)];
+        let own = [
             group
                 .mean_of(|run| run.summary.sustained_per_s.unwrap_or(f64::NAN))
                 .map_or(NOTHING.to_owned(), rough),
@@ -175,13 +164,13 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
             Ages::common(group.runs.iter().copied()).map_or(NOTHING.to_owned(), Ages::words),
             faults.to_string(),
             group.marks(),
-        ]);
+        ];
+        table.row(first.into_iter().chain(throughput.cells()).chain(own));
     }
-    table.note(
-        "± 95 %: half the width of the confidence interval of the mean (Student's t). Spread: slowest to fastest repeat, \
-         in per cent of the mean; (!) marks more than 5 %. Saved: bytes that hits did not cost the servers. Fill: the ages \
-         that all repeats have in common. Rows of different ages say nothing about each other.",
-    )
+    table.note(&format!(
+        "{REPEAT_NOTE} Saved: bytes that hits did not cost the servers. Fill: the ages that all repeats have in common. \
+         Rows of different ages say nothing about each other.",
+    ))
     .without_empty_columns()
 }
 
@@ -276,9 +265,7 @@ fn runs_table(groups: &[Group<'_>]) -> Table {
 fn shown(groups: &[Group<'_>]) -> String {
     let mut text = String::new();
     if groups.iter().any(|group| group.runs.len() > 1) {
-        text.push_str(
-            "Of repeats, the one with the median throughput is bold, and the others are thin. ",
-        );
+        text.push_str(&repeats_drawn("throughput"));
     }
     if groups.len() > LOOKS {
         text.push_str(&format!(

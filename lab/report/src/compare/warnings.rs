@@ -3,7 +3,7 @@
 use super::ages::Ages;
 use super::groups::Group;
 use crate::document::Warning;
-use crate::format::{bytes, percent};
+use crate::format::bytes;
 use crate::provenance::{self, NOT_COMPARABLE};
 use crate::run_page;
 use crate::table::Table;
@@ -49,19 +49,7 @@ pub(super) fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     let mut found = not_comparable(runs);
     found.extend(ages_differ(groups));
     found.extend(shared(groups).into_iter().map(together));
-    for group in groups {
-        if group.throughput.is_unsteady() {
-            found.push(Warning {
-                grave: false,
-                heading: format!("{}: repeats differ", group.name),
-                text: format!(
-                    "The slowest and the fastest of {} repeats differ by {} of the mean; more repeats are needed.",
-                    group.throughput.count,
-                    percent(group.throughput.spread.unwrap_or_default())
-                ),
-            });
-        }
-    }
+    found.extend(groups.iter().filter_map(|group| group.throughput.warning(&group.name)));
     found.sort_by_key(|warning| !warning.grave);
     found
 }
