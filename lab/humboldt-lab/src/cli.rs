@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub(crate) use parts::{AgentArgs, KnownServerArgs, LoadArgs, OriginArgs, VerifyArgs};
+pub(crate) use parts::{AgentArgs, KnownServerArgs, LoadArgs, OriginArgs, SecretArgs, VerifyArgs};
 
 /// Finds the load that an HTTP cache can sustain.
 #[derive(Debug, Parser)]
@@ -191,15 +191,8 @@ pub(crate) struct WorldArgs {
     /// Load machines that run `humboldt-lab agent`, separated by commas [default: this process]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub(crate) agents: Vec<String>,
-    /// Secret that the agents were started with
-    #[arg(
-        long,
-        value_name = "SECRET",
-        env = "HUMBOLDT_LAB_TOKEN",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    pub(crate) token: String,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
     /// Addresses of the laboratory's servers, separated by commas; port 0 takes any
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,

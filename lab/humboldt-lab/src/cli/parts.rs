@@ -5,14 +5,11 @@ use crate::units;
 use clap::Args;
 use std::net::SocketAddr;
 
-/// A load machine.
+/// The secret of load machines.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct AgentArgs {
-    /// Address to listen on for the laboratory; everybody who reaches it can make this machine send
-    /// load
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
-    pub(crate) listen: SocketAddr,
-    /// Secret that the laboratory must give; required unless the address is a loopback one
+pub(crate) struct SecretArgs {
+    /// Secret that the agents and their laboratory share; required unless the agents listen on
+    /// loopback addresses
     #[arg(
         long,
         value_name = "SECRET",
@@ -21,6 +18,17 @@ pub(crate) struct AgentArgs {
         default_value = ""
     )]
     pub(crate) token: String,
+}
+
+/// A load machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Address to listen on for the laboratory; everybody who reaches it can make this machine send
+    /// load
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
     /// Address of this machine's servers, as the cache reaches it
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub(crate) origin: Vec<SocketAddr>,

@@ -89,7 +89,7 @@ pub(crate) fn calibrate(arguments: &CalibrateArgs, interrupt: &Interrupt) -> Res
     let fleet = if arguments.agents.is_empty() {
         Fleet::local(shares.lab.clone())
     } else {
-        Fleet::remote(&arguments.agents, &arguments.token)
+        Fleet::remote(&arguments.agents, &arguments.secret.token)
     };
     let found = experiment::calibrate(
         &mut fleet.map_err(Failure::usage)?,

@@ -92,7 +92,7 @@ pub(crate) fn run(
     let mut fleet = if arguments.world.agents.is_empty() {
         Fleet::local(prepared.shares.lab.clone())
     } else {
-        Fleet::remote(&arguments.world.agents, &arguments.world.token)
+        Fleet::remote(&arguments.world.agents, &arguments.world.secret.token)
     }
     .map_err(Failure::usage)?;
     if !arguments.no_calibration {

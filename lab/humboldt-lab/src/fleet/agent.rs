@@ -20,7 +20,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves one laboratory after the other.
 pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    if arguments.token.is_empty() && !arguments.listen.ip().is_loopback() {
+    if arguments.secret.token.is_empty() && !arguments.listen.ip().is_loopback() {
         return Err(Failure::usage(format!(
             "everybody who reaches {} could make this machine send load: choose a secret with --token",
             arguments.listen
@@ -82,7 +82,7 @@ fn obey(stream: TcpStream, arguments: &AgentArgs) -> std::io::Result<()> {
     let mut is_known = false;
     while let Some(order) = read_line::<Order>(&mut reader)? {
         if let Order::Hello { token, .. } = &order {
-            is_known = *token == arguments.token;
+            is_known = *token == arguments.secret.token;
         }
         if !is_known {
             let message = "wrong secret: give the agent's with --token".to_owned();
