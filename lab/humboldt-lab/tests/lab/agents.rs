@@ -49,6 +49,32 @@ fn two_agents_are_one_load() {
 }
 
 #[test]
+fn agents_speak_tls_through_tunnels() {
+    let _machine = shared();
+    let ((first, one), (second, two)) = (agent(&[]), agent(&[]));
+    let (ground, out) = (folder(), folder());
+    let agents = format!("{one},{two}");
+    let words =
+        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--tls", "tunnel"];
+    let folders = [
+        "--out",
+        out.path().to_str().expect("a plain name"),
+        "--ground",
+        ground.path().to_str().expect("a plain name"),
+    ];
+    let more = ["--load", "100", "--time-max", "3s"];
+    lab(words.into_iter().chain(SHORT).chain(more).chain(folders)).with(0);
+    first.end().with(0);
+    second.end().with(0);
+    let run = run_in(out.path());
+    assert_eq!(run.total.faults_total(), 0, "{:#?}", run.total.fault_samples);
+    assert!(run.total.answers() > 100, "{:?}", run.total);
+    assert!(run.total.handshakes.full > 0, "{:?}", run.total.handshakes);
+    assert_eq!(run.total.hits.answers, 0, "a proxy cannot store what it cannot read");
+    assert_eq!(run.samples[0].origin.threads, 2, "the servers of both agents");
+}
+
+#[test]
 fn a_wrong_secret_opens_nothing() {
     let _machine = shared();
     let (agent, address) = agent(&["--token", "s3same"]);
