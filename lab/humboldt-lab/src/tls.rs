@@ -75,7 +75,7 @@ impl RunTls {
                 if servers == Servers::Foreign =>
             {
                 return Err(Failure::usage(
-                    "the laboratory does not know the servers of these URLs: give the authorities of their certificates with --authority FILE",
+                    "the laboratory does not know who signed the certificates of these servers: name the authorities with --authority FILE",
                 ));
             }
             (TlsKind::Tunnel, _, None) => authority.certificate_pem().to_owned(),
@@ -106,9 +106,7 @@ impl RunTls {
     /// Writes the files that the command line asks for, if they are not there yet: when the run
     /// begins.
     pub(crate) fn keep(&self) -> Result<(), Failure> {
-        let Some(path) = &self.keep_in else { return Ok(()) };
-        write_new(&key_path(path), self.authority.key_pem(), 0o600)?;
-        write_new(path, self.authority.certificate_pem(), 0o644)
+        self.keep_in.as_deref().map_or(Ok(()), |path| write_authority(path, &self.authority))
     }
 
     /// The users' part.
@@ -238,6 +236,22 @@ fn kept_authority(path: &Path) -> Result<Option<Authority>, Failure> {
         return Err(refuse(&key_path, "a key without its certificate: it is not overwritten"));
     }
     Ok(None)
+}
+
+/// The authority of servers that run by themselves: that of the file, or a new one, which the file
+/// keeps from then on.
+pub(crate) fn server_authority(path: &Path) -> Result<Authority, Failure> {
+    if let Some(authority) = kept_authority(path)? {
+        return Ok(authority);
+    }
+    let authority = Authority::new(ORIGIN_AUTHORITY).map_err(Failure::run)?;
+    write_authority(path, &authority).map(|()| authority)
+}
+
+/// Writes an authority, with its key beside it. Nothing is written over.
+fn write_authority(path: &Path, authority: &Authority) -> Result<(), Failure> {
+    write_new(&key_path(path), authority.key_pem(), 0o600)?;
+    write_new(path, authority.certificate_pem(), 0o644)
 }
 
 fn key_path(path: &Path) -> PathBuf {

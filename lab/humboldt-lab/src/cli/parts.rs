@@ -1,9 +1,10 @@
 //! The command line of the laboratory's parts, each by itself.
 
-use super::{ControllerKind, CoreList};
+use super::{ControllerKind, CoreList, TlsArgs};
 use crate::units;
 use clap::Args;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The secret of load machines.
 #[derive(Clone, Debug, Args)]
@@ -57,6 +58,10 @@ pub(crate) struct OriginArgs {
     /// Answer at once
     #[arg(long)]
     pub(crate) no_think: bool,
+    /// Speak TLS, with certificates of the authority of this file (PEM), which those who ask must
+    /// trust; made if there is none, with its key in FILE.key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) origin_authority: Option<PathBuf>,
     /// Processors [default: all]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,
@@ -98,6 +103,8 @@ pub(crate) struct LoadArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// Known answers.

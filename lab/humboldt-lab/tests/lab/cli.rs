@@ -30,8 +30,8 @@ const COMMANDS: [(&str, &[&str]); 11] = [
     ("subjects", &["[NAME]"]),
     ("workloads", &["--ideal"]),
     ("agent", &["--listen", "--token", "--once"]),
-    ("origin", &["--listen", "--no-think", "--time-max"]),
-    ("load", &["--proxy", "--origins", "--json"]),
+    ("origin", &["--listen", "--no-think", "--origin-authority"]),
+    ("load", &["--proxy", "--origins", "--tls"]),
 ];
 
 #[test]

@@ -2,7 +2,7 @@
 //! says so.
 
 use crate::support::{Lab, SHORT, folder, lab, run_in, shared, until, write};
-use humboldt_lab_record::BangRun;
+use humboldt_lab_record::{BangRun, Tally};
 use humboldt_lab_subjects::SubjectFile;
 use humboldt_lab_tls::Authority;
 use std::net::{TcpListener, TcpStream};
@@ -238,4 +238,37 @@ fn tunnels_are_measured_byte_for_byte() {
             assert_eq!(part["faults"], serde_json::json!({}), "{subject}: {parts:#?}");
         }
     }
+}
+
+/// `load` for a second; its counts.
+fn load(words: &[&str]) -> Tally {
+    let all = ["load", "200", "--workload", "fixed-1k", "--time", "1s", "--warm-up", "0.1s"];
+    let done = lab(all.iter().chain(words).chain(&["--json"])).with(0);
+    serde_json::from_str(&done.out).expect("a tally")
+}
+
+#[test]
+fn servers_and_users_by_themselves_speak_tls() {
+    let _machine = shared();
+    let place = folder();
+    let path = place.path().join("own.pem");
+    let path = path.to_str().expect("a plain name");
+    let words = ["origin", "--workload", "fixed-1k", "--no-think", "--origin-authority", path];
+    let mut origin = Lab::start(words);
+    let line = origin.until_says("serving fixed-1k over TLS on ");
+    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    let there = ["--origins", &address, "--tls", "accelerator"];
+    for known_by in ["--authority", "--origin-authority"] {
+        let tally = load(&[&there[..], &[known_by, path]].concat());
+        assert_eq!(tally.faults_total(), 0, "{known_by}: {:#?}", tally.fault_samples);
+        assert!(tally.answers() > 100 && tally.handshakes.full > 0, "{:?}", tally.handshakes);
+    }
+    lab(["load", "200"].iter().chain(&there)).with(2).says(&["--authority FILE"]);
+    let plain = load(&there[..2]);
+    assert!(plain.answers() == 0 && plain.faults_total() > 100, "plain HTTP is no TLS: {plain:?}");
+    origin.signal(rustix::process::Signal::INT);
+    origin.end().with(0);
+    // A server of its own needs no file.
+    let tally = load(&["--tls", "accelerator"]);
+    assert!(tally.faults_total() == 0 && tally.handshakes.full > 0, "{:#?}", tally.fault_samples);
 }
