@@ -487,6 +487,7 @@ impl Content {
             .chain(self.environment.values())
             .chain(&self.ready_url)
             .chain(&self.leftovers)
+            .chain(self.stored.iter().flat_map(StoredPage::command))
         {
             check(&format!("`{text}`"), text)?;
         }

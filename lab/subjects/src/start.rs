@@ -407,8 +407,7 @@ impl<'a> Start<'a> {
             started: None,
             attached: None,
             watch: None,
-            // A site has every path for itself: there the question would go to its servers.
-            stored: self.file.content.stored.clone().filter(|_| self.mode == Mode::Forward),
+            stored: None,
             logs: self.logs.clone(),
             files: std::mem::take(&mut self.files),
             facts: std::mem::take(&mut self.facts),
@@ -419,6 +418,9 @@ impl<'a> Start<'a> {
         // From here on the subject ends with this value, whatever fails.
         running.started = Some(started);
         told?;
+        let page = self.file.content.stored.as_ref();
+        let page = page.map(|page| page.filled(self.mode, |text| self.expand(text)));
+        running.stored = page.transpose()?.flatten();
         let seen = std::cell::Cell::new(0);
         let watch =
             Watch::start(Meter::new(&self.host, tree, environment.devices()), move |tree| {

@@ -1,8 +1,13 @@
-//! What a subject says about its stores: bytes and objects, read from a page of its own.
+//! What a subject says about its stores: bytes and objects, read from a page of its own, or by a
+//! program that belongs to it.
 
+use crate::command::run_command;
+use crate::host::find_program;
+use crate::{Mode, SubjectError};
 use serde::Deserialize;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A page that does not come within this time says nothing: the next sample asks again.
@@ -15,13 +20,17 @@ const PAGE_BYTES_MAX: u64 = 1 << 20;
 const NUMBER: char = '#';
 const ANYTHING: char = '*';
 
-/// A subject's entry `[stored]`: a page, and the lines of it that hold figures. A pattern is the
-/// line with `#` for the number; `*` before it is any text; what several lines say is added up.
+/// A subject's entry `[stored]`: a page or a program, and the lines of it that hold figures. A
+/// pattern is the line with `#` for the number; `*` before it is any text; what several lines say
+/// is added up.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredPage {
-    /// Its path.
-    path: String,
+    /// The path of the page.
+    path: Option<String>,
+    /// The program with its arguments, if there is no page.
+    #[serde(default)]
+    command: Vec<String>,
     /// Bytes in the stores now.
     bytes: String,
     /// The number on that line counts so many bytes: 1, or 1024.
@@ -46,8 +55,11 @@ pub(crate) struct Stored {
 }
 
 impl StoredPage {
-    /// Whether every pattern has its number.
+    /// Whether there is one place to look, and every pattern has its number.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.path.is_some() != self.command.is_empty() {
+            return Err("write one of `path` and `command`".to_owned());
+        }
         let patterns = [Some(&self.bytes), self.objects.as_ref(), self.taken.as_ref()];
         match patterns.into_iter().flatten().find(|pattern| !pattern.contains(NUMBER)) {
             Some(pattern) => Err(format!("`{pattern}`: write `#` where the line has its number")),
@@ -55,9 +67,32 @@ impl StoredPage {
         }
     }
 
-    /// Asks for the page. Nothing is known if it does not come in time.
+    /// The templates of the program and its arguments.
+    pub(crate) fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// With the words of a subject that is used in this mode; `None` if it cannot be asked.
+    pub(crate) fn filled(
+        &self,
+        mode: Mode,
+        expand: impl Fn(&String) -> Result<String, SubjectError>,
+    ) -> Result<Option<Self>, SubjectError> {
+        // A site has every path for itself: there the question would go to its servers.
+        if self.path.is_some() && mode != Mode::Forward {
+            return Ok(None);
+        }
+        let command = self.command.iter().map(expand).collect::<Result<_, _>>()?;
+        Ok(Some(Self { command, ..self.clone() }))
+    }
+
+    /// Asks for it. Nothing is known if the answer does not come in time.
     pub(crate) fn ask(&self, address: SocketAddr) -> Stored {
-        page(address, &self.path).map_or_else(Stored::default, |text| self.read(&text))
+        let text = match &self.path {
+            Some(path) => page(address, path),
+            None => output(&self.command),
+        };
+        text.map_or_else(Stored::default, |text| self.read(&text))
     }
 
     fn read(&self, text: &str) -> Stored {
@@ -87,6 +122,14 @@ fn number(line: &str, pattern: &str) -> Option<u64> {
     // Some write whole numbers with a fraction, or with an exponent.
     let number: f64 = word.parse().ok()?;
     (number >= 0.0 && number.is_finite()).then_some(number as u64)
+}
+
+/// What a program writes, if it succeeds.
+fn output(words: &[String]) -> Option<String> {
+    let (name, arguments) = words.split_first()?;
+    let mut command = Command::new(find_program(&[name])?);
+    command.args(arguments);
+    run_command(command, WITHIN).map(|(out, _)| out).ok()
 }
 
 /// The text of a page, head and all.
@@ -143,6 +186,25 @@ mod tests {
         assert_eq!((found.bytes, found.objects), (Some(20_480), Some(52)));
         assert_eq!(info.read("Storage Swap size: none KB"), Stored::default());
         assert!(entry("path = \"/\"\nbytes = \"used\"").check().is_err());
+    }
+
+    #[test]
+    fn a_program_says_it_where_there_is_no_page() {
+        let text = "command = [\"/bin/sh\", \"-c\", \"{script}\"]\nbytes = \"used # bytes\"";
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+        let ask = |script: &str| {
+            let expand = |word: &String| Ok(word.replace("{script}", script));
+            let filled = entry(text).filled(Mode::Accelerator, expand);
+            filled.expect("words").expect("a program can always be asked").ask(nobody)
+        };
+        assert_eq!(ask("echo used 7 bytes").bytes, Some(7));
+        assert_eq!(ask("echo used 7 bytes; exit 1"), Stored::default());
+        let page = entry("path = \"/\"\nbytes = \"#\"");
+        let of_site = page.filled(Mode::Accelerator, |word| Ok(word.clone()));
+        assert_eq!(of_site.expect("words"), None, "its servers would answer");
+        for wrong in ["bytes = \"#\"", "path = \"/\"\ncommand = [\"a\"]\nbytes = \"#\""] {
+            assert!(entry(wrong).check().is_err(), "{wrong}");
+        }
     }
 
     #[test]

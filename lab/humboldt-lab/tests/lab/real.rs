@@ -46,6 +46,14 @@ fn measure(subject: &str) {
         resources.is_some_and(|used| used.resident_bytes > 1 << 20),
         "{subject}: {resources:?}"
     );
+    // These have no way to say it that costs nothing; one has no store.
+    let is_silent = ["nginx", "trafficserver", "humboldt:null"].contains(&subject);
+    let stored = resources.and_then(|used| used.stored_bytes);
+    assert_eq!(stored.is_none(), is_silent, "{subject}: {resources:?}");
+    assert!(
+        is_silent || subject == "squid:null" || stored > Some(1 << 16),
+        "{subject}: {stored:?}"
+    );
 }
 
 macro_rules! measured {
