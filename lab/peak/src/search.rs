@@ -23,6 +23,10 @@ const FAR_FACTOR: f64 = 4.0;
 /// After this many steps up in a row a clearly sustained sample is accepted without a hold.
 const STRIDE_UPS: u32 = 2;
 
+/// After this many of them the peak is far away (2.4 times the load at their beginning was
+/// sustained), and the search climbs by doubling again.
+const CLIMB_UPS: u32 = 8;
+
 /// Loads that differ by less than this factor are near enough to go on in steps.
 const NEAR_FACTOR: f64 = 1.08;
 
@@ -339,6 +343,9 @@ impl Search {
             return "at the highest allowed load";
         }
         self.ups += 1;
+        if clearly && self.ups > CLIMB_UPS {
+            return self.climb(None, clearly, false);
+        }
         if self.ups > 1 {
             self.step = (self.step * 2.0).min(STEP_UP_MAX.max(self.step_set));
         }

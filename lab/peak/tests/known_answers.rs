@@ -198,6 +198,17 @@ fn robust_follows_a_capacity_that_doubles() {
 }
 
 #[test]
+fn robust_climbs_again_where_the_capacity_turns_out_far_above() {
+    // What disturbed the beginning was not noticed, and the first search ended far too low.
+    let subject = Subject { capacity: vec![(0.0, 100.0), (0.4, 10_000.0)], ..Subject::new(0.0) };
+    let found = short_run("robust", &subject, 90.0, 100);
+    let samples = samples_until(&found, 40, 10_000.0);
+    println!("a hundred times as much: found after {samples}");
+    assert!(samples <= 30, "{samples}");
+    assert_near("robust, after a rise", found.sustained_per_s(), 10_000.0, ROBUST_ERROR_MAX);
+}
+
+#[test]
 fn a_total_stall_is_survived() {
     // The classic one has no way to drain what the stall left but to wait until a load below the
     // capacity has.
