@@ -55,7 +55,7 @@ pub(crate) fn calibrate(
     let near = (Some(0), Some(0.0));
     let world = WorldOrder { server_link: near, client_link: near, ..world.clone() };
     let authority = tls.map(RunTls::authority);
-    let origins = fleet.start_origins(&world, listen, false, authority).map_err(Failure::run)?;
+    let origins = fleet.start_origins(&world, listen, false, authority).map_err(Failure::usage)?;
     let mission = Mission {
         route: RouteOrder::Direct,
         origins,

@@ -204,7 +204,7 @@ fn a_taken_port_is_named() {
     lab(["peak", "squid:null", "--no-calibration", "--origin", &address])
         .with(2)
         .says(&[&address, "in use"]);
-    lab(["peak", "squid:null", "--origin", &address]).says(&[&address, "in use"]);
+    lab(["peak", "squid:null", "--origin", &address]).with(2).says(&[&address, "in use"]);
     lab(["origin", "--listen", &address]).with(2).says(&[&address, "in use"]);
     lab(["agent", "--listen", &address]).with(2).says(&[&address, "in use"]);
 }
