@@ -7,22 +7,29 @@ const REFUSED_MIN: u64 = 100;
 
 /// The words about a subject that gives no right answer: its own answer, and the remedy.
 pub(super) fn of(samples: &[Sample]) -> Option<String> {
-    let faults: u64 = samples.iter().map(|sample| sample.tally.faults_total()).sum();
-    let is_spoiled = samples.iter().any(Sample::is_spoiled);
-    if is_spoiled
-        || samples.len() < 2
+    let telling: Vec<&Sample> = samples.iter().filter(|sample| tells(sample)).collect();
+    let faults: u64 = telling.iter().map(|sample| sample.tally.faults_total()).sum();
+    if telling.len() < 2
         || faults < REFUSED_MIN
         || samples.iter().any(|sample| sample.tally.answers() > 0)
     {
         return None;
     }
-    let first = samples.iter().find_map(|sample| sample.tally.fault_samples.first())?;
+    let first = telling.iter().find_map(|sample| sample.tally.fault_samples.first())?;
     let (kind, got) = (first.fault.kind, first.fault.got.as_str());
     Some(format!(
         "the subject gives no right answer: {faults} requests, the first: {kind}: {got} for {}{}",
         first.url,
         advice(kind, got)
     ))
+}
+
+/// Whether the sample tells something about the subject. Where others had the processors, answers
+/// may be missing for that; a refusal that came is the subject's own.
+fn tells(sample: &Sample) -> bool {
+    let is_refusal = |kind: &FaultKind| *kind == FaultKind::WrongStatus;
+    let faults = &sample.tally.faults;
+    !sample.is_spoiled() || (!faults.is_empty() && faults.keys().all(is_refusal))
 }
 
 /// The remedy, where one is known.
@@ -64,5 +71,19 @@ mod tests {
         assert_eq!(of(&[sample(99, 0)]), None);
         assert_eq!(of(&[sample(120, 1), sample(120, 0)]), None);
         assert_eq!(of(&[sample(120, 0)]), None, "it may have been a bad moment");
+    }
+
+    #[test]
+    fn a_refusal_is_one_on_a_busy_machine_too_and_a_missing_answer_is_none() {
+        let spoiled = |mut sample: Sample| {
+            sample.lab_limited = Some("other processes were busy".to_owned());
+            sample
+        };
+        let refused = || spoiled(sample(60, 0));
+        assert!(of(&[refused(), refused()]).is_some());
+        let mut late = refused();
+        late.tally.faults = [(FaultKind::TimedOut, 60)].into();
+        assert_eq!(of(&[late.clone(), late.clone()]), None);
+        assert!(of(&[late, sample(60, 0), sample(60, 0)]).is_some(), "the others tell it");
     }
 }

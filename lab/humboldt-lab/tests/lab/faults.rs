@@ -1,6 +1,6 @@
 //! Caches that answer wrongly are found out, and a wrong answer comes with its evidence.
 
-use crate::support::{Answer, Done, Relay, folder, lab, run_in, shared, write};
+use crate::support::{Answer, Done, Relay, SHORT, folder, lab, run_in, shared, write};
 use humboldt_lab_record::{FaultKind, Run};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -133,4 +133,22 @@ fn a_right_cache_has_no_faults() {
     let (_, run) = measure(&relay, "fixed-1k", "3s");
     assert_eq!(run.total.faults_total(), 0, "{:?}", run.total.fault_samples.first());
     assert!(run.total.misses.answers > 500);
+}
+
+#[test]
+fn a_cache_that_denies_everything_ends_the_run_with_what_it_says() {
+    let _machine = shared();
+    let relay = Relay::start(|_, answer: &mut Answer| {
+        let denied = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+        (answer.head, answer.body) = (denied.as_bytes().to_vec(), Vec::new());
+    });
+    let out = folder();
+    let path = out.path().to_str().expect("a plain name");
+    let words = ["peak", "--attach", &relay.url(), "--workload", "fixed-1k", "--load", "300"];
+    let more = ["--time-max", "50s", "--out", path];
+    let all = || words.into_iter().chain(SHORT).chain(more);
+    lab(all()).with(1).says(&["no right answer", "403", "http_access"]);
+    let samples = run_in(out.path()).samples.len();
+    assert!((2..=6).contains(&samples), "{samples} samples: it ends when it is no bad moment");
+    lab(all()).with(2).says(&[path, "holds the result of a run"]);
 }
