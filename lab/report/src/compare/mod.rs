@@ -18,7 +18,7 @@ use crate::folder::write_whole;
 use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line, Plot, Size};
 use crate::provenance;
-use crate::run_page;
+use crate::run_page::{self, per_s};
 use crate::table::Table;
 use ages::Ages;
 use groups::{Group, common_conditions, groups};
@@ -172,11 +172,6 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
          Rows of different ages say nothing about each other.",
     ))
     .without_empty_columns()
-}
-
-/// A count of the last quarter, per second.
-fn per_s(run: &Run, count: u64) -> f64 {
-    count as f64 * 1e6 / run.last_quarter.period_us as f64
 }
 
 fn times_table(groups: &[Group<'_>]) -> Table {

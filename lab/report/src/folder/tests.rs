@@ -117,6 +117,20 @@ fn what_must_be_known_is_said_in_red() {
     assert!(run_page::document(&run).html().contains("Note: Errors."));
     run.summary.sustained_per_s = None;
     assert!(run_page::document(&run).html().contains("Warning: Errors."));
+    assert!(!html.contains("Not calibrated"));
+    run.calibration = None;
+    assert!(run_page::document(&run).html().contains("Note: Not calibrated."));
+}
+
+#[test]
+fn hits_stand_beside_answers_with_the_bytes_that_they_saved() {
+    let run = synthetic("squid:aufs", 100.0, 30);
+    let seconds = run.last_quarter.period_us as f64 / 1e6;
+    let hits = run.last_quarter.hits.answers as f64 / seconds;
+    let saved = crate::format::bytes(run.last_quarter.hits.body_bytes as f64 / seconds);
+    let row = format!("| Hits/s | {} | {saved}/s saved", crate::format::rough(hits));
+    let page = run_page::document(&run).markdown();
+    assert!(hits > 1.0 && page.contains(&row), "{row} is not in {page}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use humboldt_lab_record::Run;
 
 pub(crate) use figures::{cumulative, distribution, mean_response_ms, over_fill};
 pub(crate) use filling::{filled, flatness, written};
-pub(crate) use tables::fault_tables;
+pub(crate) use tables::{fault_tables, per_s};
 pub use words::objection;
 pub(crate) use words::{lead, title, warnings};
 

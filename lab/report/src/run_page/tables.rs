@@ -60,6 +60,11 @@ pub(crate) fn summary(run: &Run) -> Table {
         },
         ceiling.unwrap_or_default(),
     );
+    row(
+        "Hits/s",
+        rough(per_s(run, tally.hits.answers)),
+        format!("{}/s saved from the servers", bytes(per_s(run, tally.hits.body_bytes))),
+    );
     if let Some(held) = summary.held.first() {
         let samples = counted(u64::from(held.samples), "sample");
         row(
@@ -101,6 +106,11 @@ pub(crate) fn summary(run: &Run) -> Table {
     );
     costs(run, &mut table);
     table
+}
+
+/// A count of the last quarter, per second; not a number without one.
+pub(crate) fn per_s(run: &Run, count: u64) -> f64 {
+    count as f64 * 1e6 / run.last_quarter.period_us as f64
 }
 
 /// Rows of what the answers cost: processor time, memory, room and writes; and how flat they were.

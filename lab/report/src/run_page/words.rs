@@ -141,6 +141,7 @@ pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
     let of_quarter = of_quarter.into_iter().flatten().filter(|_| is_judged);
     let always = [wrong_content(run), ended(run)].into_iter().flatten();
     let mut found: Vec<Warning> = always.chain(of_quarter).collect();
+    found.extend(not_calibrated(run));
     found.extend(time_scale(run));
     found.extend(few_samples(run));
     found.extend(excused(run));
@@ -252,6 +253,18 @@ fn lab_limited(run: &Run) -> Option<Warning> {
     }
     (share > 0.0).then(|| {
         mild("Spoiled samples", format!("{spoiled} They are in no figure of the last quarter."))
+    })
+}
+
+/// Said of a run whose nearness to the laboratory's own limit nobody knows.
+fn not_calibrated(run: &Run) -> Option<Warning> {
+    (run.calibration.is_none() && !run.samples.is_empty()).then(|| {
+        mild(
+            "Not calibrated",
+            "How many requests/s the laboratory reaches without a cache was not measured, so it is not known how near \
+             this run came to that."
+                .to_owned(),
+        )
     })
 }
 
