@@ -3,7 +3,9 @@
 //! A first touch of a fresh page costs more than reading the object that goes into it, so a freed
 //! page is the next one handed out (LIFO, one magazine per thread), and pages that were never used
 //! are faulted in by the batch. Pages come from anonymous mappings of 2 MiB that are reserved
-//! without being committed: an idle pool costs nothing, and a page never moves.
+//! without being committed: an idle pool costs nothing, and a page never moves. All mappings but
+//! the first ask the system for a huge page: bodies are written to memory that was not used for
+//! long, and then most of the cost is that of finding addresses in the page table.
 //!
 //! A page has **one writer and any number of readers**. The writer ([`PageMut`]) only appends and
 //! then publishes the new length; readers ([`Page`]) see the published prefix, which never changes
@@ -239,7 +241,7 @@ impl Common {
     /// Moves a batch of never used pages to the free list, from a new mapping if need be.
     fn carve(&mut self, pool: NonNull<Inner>) -> bool {
         if self.slabs.is_empty() || self.fresh_from == SLAB_PAGES {
-            let Some(slab) = Slab::map(pool) else { return false };
+            let Some(slab) = Slab::map(pool, !self.slabs.is_empty()) else { return false };
             self.slabs.push(slab);
             self.fresh_from = 0;
         }
@@ -257,8 +259,10 @@ impl Common {
 }
 
 impl Slab {
-    fn map(pool: NonNull<Inner>) -> Option<Self> {
-        let base = mapping::map(SLAB_PAGES * PAGE_BYTES)?;
+    /// A mapping of small pages or of one huge page.
+    fn map(pool: NonNull<Inner>, is_huge: bool) -> Option<Self> {
+        let map = if is_huge { mapping::map_huge } else { mapping::map };
+        let base = map(SLAB_PAGES * PAGE_BYTES)?;
         let headers: Box<[Header]> = (0..SLAB_PAGES)
             .map(|index| Header {
                 refs: AtomicU32::new(0),

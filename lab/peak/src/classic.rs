@@ -13,6 +13,13 @@ const ACCELERATE_AFTER: u32 = 3;
 /// drained only by the steps down that follow.
 const STEP_UP_MAX: f64 = 0.4;
 
+/// A step up grows only while the mean response time is below this part of the window's lower end:
+/// a subject that becomes slower is near its limit.
+const QUICK: f64 = 0.25;
+
+/// A load that the subject keeps up with has answers for at least this share of its requests.
+const KEPT_UP_MIN: f64 = 0.97;
+
 /// A step down grows to at most this.
 const STEP_DOWN_MAX: f64 = 0.4;
 
@@ -113,6 +120,12 @@ impl Classic {
         }
     }
 
+    /// Whether the subject is far from its limit.
+    fn is_quick(&self, filling: bool, tally: &Tally) -> bool {
+        let (min_us, _) = self.window_us(filling);
+        tally.response().mean_us() < min_us * QUICK && is_keeping_up(tally)
+    }
+
     /// The step after `in_a_row` equal verdicts.
     fn step(&self, step_max: f64) -> f64 {
         if !self.settings.step_accelerates {
@@ -128,6 +141,11 @@ impl Classic {
 fn is_catching_up(tally: &Tally) -> bool {
     let gained = tally.answers().saturating_sub(tally.due);
     gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
+}
+
+/// Whether nearly as many requests were answered as came.
+fn is_keeping_up(tally: &Tally) -> bool {
+    tally.answers() as f64 >= tally.due as f64 * KEPT_UP_MIN
 }
 
 /// Whether a queue of `before` requests, which an earlier load left, became clearly shorter in this
@@ -162,20 +180,19 @@ impl Controller for Classic {
         let is_kept = side == Side::Above && is_catching_up;
         let is_draining = side == Side::Above && is_draining(self.queue_before, tally);
         self.queue_before = if side == Side::Above { tally.backlog } else { 0 };
-        let overshot = self.last == Side::Below
-            && side == Side::Above
-            && self.settings.step_accelerates
-            && self.in_a_row > ACCELERATE_AFTER;
-        self.in_a_row =
-            if side == self.last && !is_kept { self.in_a_row.saturating_add(1) } else { 1 };
+        let overshot = self.last == Side::Below && side == Side::Above;
+        let is_near = side == Side::Below && !self.is_quick(view.filling, tally);
+        let goes_on = side == self.last && !is_kept && !is_near;
+        self.in_a_row = if goes_on { self.in_a_row.saturating_add(1) } else { 1 };
         self.last = side;
-        if side != Side::Above {
+        if side != Side::Above && is_keeping_up(tally) {
             self.good_per_s = Some(load_per_s);
         }
         let (factor, state) = match side {
             // A long step led here. Short ones down would leave a queue for many samples.
-            Side::Above if overshot => {
-                (self.good_per_s.map_or(1.0, |good| good / load_per_s).min(1.0), "step back")
+            Side::Above if overshot && self.settings.step_accelerates => {
+                let back = self.good_per_s.map_or(1.0, |good_per_s| good_per_s / load_per_s);
+                (back.clamp(1.0 - STEP_DOWN_MAX, 1.0 - self.settings.step), "step back")
             }
             Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
             Side::Above if is_kept => (1.0, "catching up"),
@@ -266,10 +283,27 @@ mod tests {
     }
 
     #[test]
-    fn steps_grow_while_verdicts_stay_the_same() {
-        let loads =
-            loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
-        assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 127.34]);
+    fn steps_grow_while_the_subject_is_quick() {
+        let means_ms = [300, 300, 300, 300, 300, 1_800];
+        let next = loads(&ClassicSettings::default(), false, &means_ms);
+        assert_eq!(next, [105.0, 110.25, 115.76, 127.34, 152.81, 127.34]);
+        let next = loads(&ClassicSettings::default(), false, &[300, 300, 300, 300, 400, 1_400]);
+        assert_eq!(next, [105.0, 110.25, 115.76, 127.34, 133.71, 140.39], "slower: near its limit");
+    }
+
+    #[test]
+    fn a_step_back_goes_to_the_last_load_that_was_kept_up_with() {
+        let mut classic = Classic::new(&ClassicSettings::default(), 1.0).unwrap();
+        let mut judge = |load_per_s: f64, due: u64, answers: u64, mean_ms: u64| {
+            let mut tally = Tally { period_us: 60_000_000, due, ..Tally::default() };
+            (0..answers).for_each(|_| tally.misses.add(10, mean_ms * 1_000, 1_000));
+            classic.judge(&View { load_per_s, ..View::default() }, &tally)
+        };
+        judge(100.0, 1_000, 1_000, 100);
+        // Quick still, but a queue grows.
+        judge(120.0, 1_200, 1_100, 300);
+        let back = judge(140.0, 1_400, 1_100, 2_000);
+        assert_eq!((back.state.as_str(), back.next_load_per_s), ("step back", 100.0));
     }
 
     #[test]

