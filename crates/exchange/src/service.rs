@@ -151,8 +151,8 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
     use crate::head::{BodyLength, ReplyHead, ReplySink};
@@ -209,6 +209,7 @@ mod tests {
 
         async fn proceed(&self, client: &mut ClientExchange, (): ()) {
             self.answer(client);
+            client.flush().await.expect("sent");
         }
 
         fn end(&self) {}
@@ -249,5 +250,22 @@ mod tests {
             let most = most_at_once(is_in_line);
             assert!(most <= ANSWERS_AT_ONCE_MAX as usize, "{is_in_line}: {most}");
         }
+    }
+
+    #[test]
+    fn a_client_on_a_unix_socket_is_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            client.shutdown().await.unwrap();
+            let io = CoreIo::new(Arc::default(), ClientSettings::default());
+            let service = Rc::new(Counting { answered: Cell::new(0), is_in_line: false });
+            serve(&io, stream.into(), &service).await;
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n"), "{answer}");
+            assert_eq!(service.answered.get(), 1);
+        });
     }
 }

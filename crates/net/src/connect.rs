@@ -232,7 +232,7 @@ mod tests {
         let local = Ipv4Addr::new(127, 0, 0, 9);
         let options = ConnectOptions { local_v4: Some(local), ..ConnectOptions::default() };
         let connected = connect(&[V4], port, &options).await.unwrap();
-        assert!(connected.stream.socket().nodelay().unwrap());
+        assert!(socket2::SockRef::from(&connected.stream).tcp_nodelay().unwrap());
         assert_eq!(connected.peer, server.local_addr().unwrap());
         assert_eq!(server.accept().unwrap().1.ip(), IpAddr::V4(local));
     }

@@ -1,4 +1,4 @@
-//! Listeners, DNS, connecting, connection pools.
+//! Connections (TCP and Unix sockets), listeners, DNS, connecting, connection pools.
 //!
 //! This crate knows sockets and time but no HTTP and no requests. Types that live on one core are
 //! `Rc` inside and not `Send`; types that cores share ([`dns::NameCache`]) document that.

@@ -237,7 +237,10 @@ mod tests {
                 accepted = second.accept() => accepted,
             };
             assert_eq!(peer, client.local_addr().unwrap());
-            assert!(stream.socket().nodelay().unwrap(), "inherited from the listening socket");
+            assert!(
+                socket2::SockRef::from(&stream).tcp_nodelay().unwrap(),
+                "inherited from the listening socket"
+            );
             assert_eq!(stream.try_write(b"x").unwrap(), 1);
             assert_eq!(client.read_u8().await.unwrap(), b'x');
         }

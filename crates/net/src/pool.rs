@@ -13,9 +13,9 @@ use std::time::Duration;
 use hashbrown::{Equivalent, HashMap};
 use humboldt_sys::tcp::{self, PeerState};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::Stream;
 use crate::connect::Connected;
 
 /// Bounds of one core's pool.
@@ -45,7 +45,7 @@ pub trait Poolable {
     fn is_reusable(&self) -> bool;
 }
 
-impl Poolable for TcpStream {
+impl Poolable for Stream {
     /// Without a system call, unless something has happened since the last reading.
     fn is_reusable(&self) -> bool {
         let happened = self.try_io(Interest::READABLE, || match tcp::peer_state(self) {
@@ -58,7 +58,7 @@ impl Poolable for TcpStream {
 
 impl Poolable for Connected {
     fn is_reusable(&self) -> bool {
-        self.stream.socket().is_reusable()
+        self.stream.is_reusable()
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -227,22 +227,22 @@ mod tests {
     const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, local: LOCAL };
     const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, local: LOCAL };
 
-    fn take(pool: &Pool<ServerKey, TcpStream>, key: ServerRef<'_>) -> Option<TcpStream> {
+    fn take(pool: &Pool<ServerKey, Stream>, key: ServerRef<'_>) -> Option<Stream> {
         pool.checkout(&key, |_| true)
     }
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let connecting = TcpStream::connect(listener.local_addr().unwrap());
         let (ours, theirs) = tokio::join!(connecting, listener.accept());
-        (ours.unwrap(), theirs.unwrap().0)
+        (ours.unwrap().into(), theirs.unwrap().0)
     }
 
-    fn pool(limits: PoolLimits) -> Pool<ServerKey, TcpStream> {
+    fn pool(limits: PoolLimits) -> Pool<ServerKey, Stream> {
         Pool::new(limits)
     }
 
-    fn port(stream: &TcpStream) -> u16 {
+    fn port(stream: &Stream) -> u16 {
         stream.local_addr().unwrap().port()
     }
 
@@ -268,10 +268,10 @@ mod tests {
         let (good, _keep) = pair().await;
         let (closed, theirs) = pair().await;
         drop(theirs);
-        closed.readable().await.unwrap();
+        closed.ready(Interest::READABLE).await.unwrap();
         let (talks, mut theirs) = pair().await;
         theirs.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").await.unwrap();
-        talks.readable().await.unwrap();
+        talks.ready(Interest::READABLE).await.unwrap();
         let good_port = port(&good);
         for stream in [good, closed, talks] {
             pool.checkin(&A, stream);
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(port(&take(&pool, A).unwrap()), ports[2]);
         assert_eq!(port(&take(&pool, A).unwrap()), ports[1], "the oldest of its key made room");
         assert!(take(&pool, A).is_none());
-        let off = Pool::<ServerKey, TcpStream>::new(PoolLimits { per_key: 0, ..limits });
+        let off = Pool::<ServerKey, Stream>::new(PoolLimits { per_key: 0, ..limits });
         off.checkin(&A, pair().await.0);
         assert_eq!(off.idle_count(), 0);
     }
@@ -309,7 +309,7 @@ mod tests {
         let (old, _keep2) = pair().await;
         let (closed, theirs) = pair().await;
         drop(theirs);
-        closed.readable().await.unwrap();
+        closed.ready(Interest::READABLE).await.unwrap();
         pool.checkin(&A, old);
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(61)).await;
@@ -327,7 +327,7 @@ mod tests {
             Pool::new(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
         let (stream, _keep) = pair().await;
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-        pool.checkin(&A, Connected { stream: stream.into(), peer });
+        pool.checkin(&A, Connected { stream, peer });
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(pool.checkout(&A, |_| true).is_none());

@@ -1,4 +1,6 @@
 //! A connection as a stream of bytes, over TCP or another carrier.
+//!
+//! A carrier more, such as TLS, is a variant of [`Stream`]. Its users know the stream alone.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -7,41 +9,48 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// A connection. It is read and written through a shared reference, like a socket of tokio. Its
-/// [socket](Stream::socket) tells what the system knows of the connection.
+/// descriptor ([`AsFd`]) is that of the socket that carries the bytes.
 #[derive(Debug)]
 pub enum Stream {
-    /// The bytes are those on the wire.
+    /// To any machine. The bytes are those on the wire.
     Tcp(TcpStream),
+    /// To a process of this machine, through a socket of the family AF_UNIX (unix(7)).
+    Unix(UnixStream),
+}
+
+/// What is the same for every socket.
+macro_rules! each {
+    ($stream:expr, $socket:ident => $do:expr) => {
+        match $stream {
+            Stream::Tcp($socket) => $do,
+            Stream::Unix($socket) => $do,
+        }
+    };
 }
 
 impl Stream {
-    /// The socket that carries the bytes.
-    pub fn socket(&self) -> &TcpStream {
-        match self {
-            Self::Tcp(socket) => socket,
-        }
-    }
-
     /// Our address.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a connection without addresses of IP.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().local_addr()
+        match self {
+            Self::Tcp(socket) => socket.local_addr(),
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Reads what is there.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_read(buffer),
-        }
+        each!(self, socket => socket.try_read(buffer))
     }
 
     /// Writes what the stream takes at once.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_write(bytes),
-        }
+        each!(self, socket => socket.try_write(bytes))
     }
 
     /// Writes until the system has all of `bytes`, of which the rest is left.
@@ -65,31 +74,25 @@ impl Stream {
 
     /// As [`Stream::try_write`], from several places.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.try_write_vectored(parts),
-        }
+        each!(self, socket => socket.try_write_vectored(parts))
     }
 
     /// Whether bytes that were taken wait in the stream for room in its socket:
     /// [`Stream::poll_write_ready`] sends them.
     pub fn has_unsent(&self) -> bool {
         match self {
-            Self::Tcp(_) => false,
+            Self::Tcp(_) | Self::Unix(_) => false,
         }
     }
 
     /// Ready when there may be something to read.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(socket) => socket.poll_read_ready(cx),
-        }
+        each!(self, socket => socket.poll_read_ready(cx))
     }
 
     /// Ready when the stream may take more.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(socket) => socket.poll_write_ready(cx),
-        }
+        each!(self, socket => socket.poll_write_ready(cx))
     }
 
     /// Reads once, as the only user of the stream: a short read tells tokio that there is no more,
@@ -99,13 +102,9 @@ impl Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(socket) => {
-                let mut read = ReadBuf::new(buffer);
-                ready!(Pin::new(socket).poll_read(cx, &mut read))?;
-                Poll::Ready(Ok(read.filled().len()))
-            }
-        }
+        let mut read = ReadBuf::new(buffer);
+        ready!(each!(self, socket => Pin::new(socket).poll_read(cx, &mut read)))?;
+        Poll::Ready(Ok(read.filled().len()))
     }
 
     /// Reads once from a stream that others use too.
@@ -126,12 +125,22 @@ impl Stream {
     /// Waits for something that the socket reports, such as the other side's end. Bytes to read
     /// are those on the wire.
     pub async fn ready(&self, interest: Interest) -> io::Result<tokio::io::Ready> {
-        self.socket().ready(interest).await
+        each!(self, socket => socket.ready(interest).await)
+    }
+
+    /// The result of `look`, which looks at the socket itself: called if `interest` may have
+    /// happened, and if its result is [`io::ErrorKind::WouldBlock`], the next event is waited for.
+    pub fn try_io<T>(
+        &self,
+        interest: Interest,
+        look: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        each!(self, socket => socket.try_io(interest, look))
     }
 
     /// Ends our sending side: the peer reads the end of the stream, and may still send.
     pub fn shut_down_write(&self) -> io::Result<()> {
-        humboldt_sys::tcp::shutdown_write(self.socket())
+        humboldt_sys::tcp::shutdown_write(self)
     }
 }
 
@@ -141,14 +150,106 @@ impl From<TcpStream> for Stream {
     }
 }
 
+impl From<UnixStream> for Stream {
+    fn from(socket: UnixStream) -> Self {
+        Self::Unix(socket)
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket().as_fd()
+        each!(self, socket => socket.as_fd())
     }
 }
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        self.socket().as_raw_fd()
+        each!(self, socket => socket.as_raw_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
+    use humboldt_sys::tcp::{PeerState, peer_state, unacknowledged_bytes};
+    use tokio::net::{TcpListener, UnixListener};
+
+    use super::*;
+
+    async fn over_tcp() -> (Stream, Stream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let connecting = TcpStream::connect(listener.local_addr().expect("an address"));
+        let (ours, theirs) = tokio::join!(connecting, listener.accept());
+        (ours.expect("connected").into(), theirs.expect("accepted").0.into())
+    }
+
+    async fn over_unix() -> (Stream, Stream) {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let (ours, theirs) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        (ours.expect("connected").into(), theirs.expect("accepted").0.into())
+    }
+
+    /// Reads as a stream's only user does, to the end.
+    async fn read_all(stream: &mut Stream) -> Vec<u8> {
+        let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
+        loop {
+            match poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await.expect("read") {
+                0 => return all,
+                n => all.extend_from_slice(&buffer[..n]),
+            }
+        }
+    }
+
+    /// More than any socket takes at once goes through whole, in order, with its end.
+    async fn carries_bytes_and_their_end((ours, mut theirs): (Stream, Stream)) {
+        let bytes: Vec<u8> = (0..8 << 20).map(|at: usize| (at / 251) as u8).collect();
+        let sending = async {
+            let mut rest = &bytes[..];
+            poll_fn(|cx| ours.poll_write_all(cx, &mut rest)).await.expect("written");
+            assert!(rest.is_empty() && !ours.has_unsent());
+            ours.shut_down_write().expect("shut down");
+        };
+        let ((), received) = tokio::join!(sending, read_all(&mut theirs));
+        assert!(received == bytes);
+        // The other way is open.
+        let parts = [IoSlice::new(b"an"), IoSlice::new(b"swer")];
+        assert_eq!(theirs.try_write_vectored(&parts).expect("written"), 6);
+        let mut buffer = [0; 10];
+        let read = poll_fn(|cx| ours.poll_read_shared(cx, &mut buffer)).await.expect("read");
+        assert_eq!(&buffer[..read], b"answer");
+    }
+
+    /// What the system knows of a connection is seen on its socket.
+    async fn tells_of_the_other_side((ours, theirs): (Stream, Stream)) {
+        assert_eq!(peer_state(&ours), PeerState::Quiet);
+        let unread = ours.try_io(Interest::READABLE, || Ok(peer_state(&ours)));
+        assert!(unread.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
+        theirs.try_write(b"x").expect("written");
+        poll_fn(|cx| ours.poll_read_ready(cx)).await.expect("readable");
+        assert_eq!(peer_state(&ours), PeerState::Sent);
+        assert!(unacknowledged_bytes(&ours).is_ok_and(|bytes| bytes == 0));
+        drop(theirs);
+        // Although its byte was not read.
+        assert!(ours.ready(Interest::PRIORITY).await.expect("an event").is_read_closed());
+    }
+
+    #[tokio::test]
+    async fn every_carrier_behaves_alike() {
+        for n in 0..2 {
+            let pair = async || if n == 0 { over_tcp().await } else { over_unix().await };
+            carries_bytes_and_their_end(pair().await).await;
+            tells_of_the_other_side(pair().await).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_has_no_address_of_ip() {
+        let (ours, _theirs) = over_unix().await;
+        assert_eq!(ours.local_addr().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert!(over_tcp().await.0.local_addr().is_ok_and(|address| address.ip().is_loopback()));
     }
 }

@@ -33,7 +33,8 @@ const PROXY_ROWS: [&[&str]; 9] = [
 ];
 
 /// Sockets by their names.
-const SOCKETS: [&str; 3] = ["TcpListener", "TcpSocket", "TcpStream"];
+const SOCKETS: [&str; 6] =
+    ["TcpListener", "TcpSocket", "TcpStream", "UnixDatagram", "UnixListener", "UnixStream"];
 
 /// The crates that hold sockets and know HTTP/1, with all their files.
 const PROTOCOL_CRATES: [&str; 3] = ["crates/exchange/", "crates/http/", "crates/net/"];
@@ -197,6 +198,7 @@ mod tests {
             ("crates/acl/src/a.rs", "#[cfg(test)]\nmod tests { use tokio::net::TcpStream; }", 0),
             ("crates/acl/tests/a.rs", "use tokio::net::TcpStream;", 0),
             ("crates/acl/src/a.rs", "use tokio::net::{TcpListener, TcpStream};", 2),
+            ("crates/acl/src/a.rs", "use std::os::unix::net::UnixStream;", 1),
             ("crates/acl/src/a.rs", "use humboldt_http::{Fields, h1::{self, HeadError}};", 2),
             ("crates/acl/src/a.rs", "fn f() { humboldt_http::h1::write_field() }", 1),
             ("crates/humboldt/src/ports.rs", "use std::net::TcpListener;", 0),

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_sys::tcp::{PeerState, peer_state};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::socket::{BROKEN, CLOSED, Socket};
 
@@ -21,7 +21,7 @@ const CLIENT_FIN: Duration = Duration::from_secs(60);
 
 /// Ends when the client has left, or its connection has lived too long.
 pub(super) async fn gone(socket: Rc<Socket>, half_closed: bool) {
-    let mut left = pin!(left(socket.stream.socket(), &socket.deadline, half_closed));
+    let mut left = pin!(left(&socket.stream, &socket.deadline, half_closed));
     poll_fn(|cx| match socket.lifetime.poll_expired(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => left.as_mut().poll(cx),
@@ -30,7 +30,7 @@ pub(super) async fn gone(socket: Rc<Socket>, half_closed: bool) {
 }
 
 /// Ends when a client has left. `deadline` is one of its core, which stays as it is.
-async fn left(stream: &TcpStream, deadline: &DeadlineSlot, half_closed: bool) {
+async fn left(stream: &Stream, deadline: &DeadlineSlot, half_closed: bool) {
     let doubt = match in_doubt(stream, half_closed).await {
         None => return,
         Some(doubt) => doubt,
@@ -58,7 +58,7 @@ enum Doubt {
 }
 
 /// Waits until the client has gone (`None`), or may have.
-async fn in_doubt(stream: &TcpStream, half_closed: bool) -> Option<Doubt> {
+async fn in_doubt(stream: &Stream, half_closed: bool) -> Option<Doubt> {
     loop {
         // This costs less than the next wait, which is rarely needed: a client that waits for its
         // answer sends nothing.
@@ -83,18 +83,30 @@ async fn in_doubt(stream: &TcpStream, half_closed: bool) -> Option<Doubt> {
 #[cfg(test)]
 mod tests {
     use humboldt_runtime::deadline::{Deadlines, TICK};
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncWrite, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
     use tokio::time::Instant;
 
     use super::*;
 
+    async fn over_tcp() -> (TcpStream, Stream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, listener.accept().await.unwrap().0.into())
+    }
+
+    fn over_unix() -> (UnixStream, Stream) {
+        let (client, stream) = UnixStream::pair().unwrap();
+        (client, stream.into())
+    }
+
     /// How long the server waits for a client that has sent `more` and then its FIN; `None`: longer
     /// than an hour.
-    async fn waited_for(more: &[u8], half_closed: bool) -> Option<Duration> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+    async fn waited_for(
+        (mut client, stream): (impl AsyncWrite + Unpin, Stream),
+        more: &[u8],
+        half_closed: bool,
+    ) -> Option<Duration> {
         client.write_all(more).await.unwrap();
         client.shutdown().await.unwrap();
         let deadlines = Deadlines::new();
@@ -110,13 +122,23 @@ mod tests {
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         tokio::task::LocalSet::new().block_on(&runtime.unwrap(), async {
             for more in [&b""[..], b"GET / HTTP/1.1\r\n"] {
-                let waited = waited_for(more, true).await.expect("an end");
-                assert!(
-                    (CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited),
-                    "{more:?}: {waited:?}"
-                );
-                let waited = waited_for(more, false).await.expect("an end");
-                assert!(waited <= TICK, "{more:?}: {waited:?}");
+                for waited in [
+                    waited_for(over_tcp().await, more, true).await,
+                    waited_for(over_unix(), more, true).await,
+                ] {
+                    let waited = waited.expect("an end");
+                    assert!(
+                        (CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited),
+                        "{more:?}: {waited:?}"
+                    );
+                }
+                for waited in [
+                    waited_for(over_tcp().await, more, false).await,
+                    waited_for(over_unix(), more, false).await,
+                ] {
+                    let waited = waited.expect("an end");
+                    assert!(waited <= TICK, "{more:?}: {waited:?}");
+                }
             }
         });
     }
