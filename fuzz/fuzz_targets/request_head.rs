@@ -4,10 +4,10 @@
 #![no_main]
 
 use humboldt_http::h1::{
-    HeadLimits, HopByHop, keep_alive, parse_request, request_framing, write_end, write_field,
+    HopByHop, keep_alive, parse_request, request_framing, write_end, write_field,
     write_request_line,
 };
-use humboldt_http::{RequestHead, Url};
+use humboldt_http::{HeadLimits, RequestHead, Url};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

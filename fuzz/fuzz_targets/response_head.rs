@@ -3,9 +3,9 @@
 #![no_main]
 
 use humboldt_http::h1::{
-    HeadLimits, parse_response, response_framing, write_end, write_field, write_status_line,
+    parse_response, response_framing, write_end, write_field, write_status_line,
 };
-use humboldt_http::{Method, ResponseHead};
+use humboldt_http::{HeadLimits, Method, ResponseHead};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

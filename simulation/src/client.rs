@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use humboldt_exchange::BodyLength;
 use humboldt_exchange::memory::{self, Answer, Client, End};
-use humboldt_http::RequestHead;
-use humboldt_http::h1::{self, Framing, HeadLimits};
+use humboldt_http::h1::{self, Framing};
+use humboldt_http::{HeadLimits, RequestHead};
 use humboldt_proxy::answer_one;
 use humboldt_runtime::turns;
 

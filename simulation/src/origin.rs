@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use humboldt_exchange::memory::{Asked, Server};
-use humboldt_http::h1::{self, HeadLimits};
-use humboldt_http::{FieldName, ResponseHead};
+use humboldt_http::h1;
+use humboldt_http::{FieldName, HeadLimits, ResponseHead};
 
 use crate::bodies::Body;
 use crate::chance::Chance;

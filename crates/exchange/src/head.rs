@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use humboldt_http::{FieldSink, Fields, ResponseHead, Url, Version};
+use humboldt_http::{FieldName, FieldSink, Fields, RequestHead, ResponseHead, Url, Version, h1};
 use humboldt_store::StoredHead;
 
 /// The length of a body.
@@ -75,6 +75,20 @@ pub fn collect(head: &impl ReplyHead) -> ResponseHead {
     let mut collector = Collector(ResponseHead::default());
     head.write(&mut collector);
     collector.0
+}
+
+/// The head of a request in the media type `message/http` (RFC 9112 10.1), without the fields that
+/// `skip` names.
+pub fn as_message(head: &RequestHead, skip: impl Fn(FieldName) -> bool) -> Vec<u8> {
+    let mut message = Vec::new();
+    h1::write_request_line(&mut message, head.method_bytes(), head.target_bytes(), head.version);
+    for (id, name, value) in head.fields.iter() {
+        if !skip(id) {
+            h1::write_field(&mut message, name, value);
+        }
+    }
+    h1::write_end(&mut message);
+    message
 }
 
 struct Collector(ResponseHead);

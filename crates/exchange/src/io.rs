@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::{Counter, Counters};
-use humboldt_http::h1::HeadLimits;
+use humboldt_http::HeadLimits;
 use humboldt_runtime::deadline::Deadlines;
 use tokio::sync::Notify;
 

@@ -18,8 +18,10 @@ pub mod server;
 mod service;
 mod tunnel;
 
-pub use client::{ClientExchange, ClientLost, Refused, ResetReason};
-pub use head::{AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, collect};
+pub use client::{ClientExchange, ClientLost, Refused, ResetReason, Unreadable};
+pub use head::{
+    AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, as_message, collect,
+};
 pub use io::{ClientSettings, CoreIo};
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};

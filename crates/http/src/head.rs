@@ -1,7 +1,35 @@
 //! Request and response heads: start line and fields in one reusable buffer.
 
+use humboldt_base::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
+
 use crate::fields::{FIELDS_BYTES_MAX, Fields, Span};
 use crate::method::{Method, Version};
+
+/// Bounds for one head, whatever the version of HTTP.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct HeadLimits {
+    /// Longest head in bytes, start line and final empty line included; beyond it 431.
+    pub max_head_bytes: usize,
+    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`](crate::h1::HEAD_FIELDS_LIMIT); beyond it 431
+    /// to a client, 502 for a server.
+    pub max_fields: usize,
+    /// Longest request target in bytes; beyond it 414.
+    pub max_target_bytes: usize,
+    /// Whether bare LF and folded lines of answers are accepted if they leave no doubt about the
+    /// framing. Requests are always read strictly.
+    pub relaxed: bool,
+}
+
+impl Default for HeadLimits {
+    fn default() -> HeadLimits {
+        HeadLimits {
+            max_head_bytes: HEAD_BYTES_MAX,
+            max_fields: HEAD_FIELDS_MAX,
+            max_target_bytes: TARGET_BYTES_MAX,
+            relaxed: false,
+        }
+    }
+}
 
 /// Form of a request target (RFC 9112 3.2).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

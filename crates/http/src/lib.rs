@@ -22,7 +22,7 @@ pub mod websocket;
 
 pub use fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
 pub use h1::HopByHop;
-pub use head::{RequestHead, ResponseHead, Target};
+pub use head::{HeadLimits, RequestHead, ResponseHead, Target};
 pub use list::{ListItems, split_list};
 pub use method::{METHOD_BYTES_MAX, Method, Version};
 pub use name::FieldName;

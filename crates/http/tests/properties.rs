@@ -2,13 +2,13 @@
 //! difference, and nothing panics.
 
 use humboldt_http::h1::{
-    BodyDecoder, BodyEncoder, BodyError, DecodeState, Framing, HeadError, HeadLimits,
-    may_complete_head, parse_request, parse_response, write_end, write_field, write_request_line,
-    write_status_line,
+    BodyDecoder, BodyEncoder, BodyError, DecodeState, Framing, HeadError, may_complete_head,
+    parse_request, parse_response, write_end, write_field, write_request_line, write_status_line,
 };
 use humboldt_http::range::ContentRange;
 use humboldt_http::{
-    Fields, RequestHead, ResponseHead, Url, Version, conditional, date, escape, etag, range,
+    Fields, HeadLimits, RequestHead, ResponseHead, Url, Version, conditional, date, escape, etag,
+    range,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -2,10 +2,9 @@
 //! end of a message, its destination, or its content; and beside it requests that must be accepted.
 
 use humboldt_http::h1::{
-    BodyDecoder, BodyError, DecodeState, HeadLimits, HopByHop, LEADING_CRLF_MAX, parse_request,
-    request_framing,
+    BodyDecoder, BodyError, DecodeState, HopByHop, LEADING_CRLF_MAX, parse_request, request_framing,
 };
-use humboldt_http::{FieldName, METHOD_BYTES_MAX, RequestHead};
+use humboldt_http::{FieldName, HeadLimits, METHOD_BYTES_MAX, RequestHead};
 
 /// The result of one input.
 #[derive(PartialEq, Eq, Debug)]

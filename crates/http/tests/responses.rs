@@ -1,7 +1,7 @@
 //! Response heads: those that a server may send, and those that make its answer unusable.
 
-use humboldt_http::h1::{HeadError, HeadLimits, parse_response};
-use humboldt_http::{FieldName, ResponseHead, Version};
+use humboldt_http::h1::{HeadError, parse_response};
+use humboldt_http::{FieldName, HeadLimits, ResponseHead, Version};
 
 fn parse(input: &[u8]) -> Result<Option<ResponseHead>, HeadError> {
     let mut head = ResponseHead::default();

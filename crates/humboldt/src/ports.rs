@@ -2,11 +2,11 @@
 //! start and when the configuration changes.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use humboldt_conf::{Config, HttpPort};
-use humboldt_net::listener::{self, ListenError};
+use humboldt_net::listener::{self, ListenError, PortSocket};
 use parking_lot::Mutex;
 
 /// The address of a port: two configurations' ports with the same one are the same socket.
@@ -17,7 +17,7 @@ struct OpenPort {
     place: Place,
     port: Arc<HttpPort>,
     /// The sockets that their cores have not taken yet.
-    sockets: Vec<Option<TcpListener>>,
+    sockets: Vec<Option<PortSocket>>,
 }
 
 /// A port on which one core should listen.
@@ -27,7 +27,7 @@ pub(crate) struct CorePort {
     /// Its settings, which may have changed.
     pub port: Arc<HttpPort>,
     /// The socket, if the core does not have it already.
-    pub socket: Option<TcpListener>,
+    pub socket: Option<PortSocket>,
 }
 
 /// All open ports.

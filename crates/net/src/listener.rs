@@ -58,17 +58,17 @@ pub enum ListenError {
     },
 }
 
+/// A socket that listens, on its way to the core that will accept.
+#[derive(Debug)]
+pub struct PortSocket(std::net::TcpListener);
+
 /// Opens `count` sockets that listen on the same port. Without an address they listen on all
 /// addresses of both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free
 /// port, the same for all.
 ///
 /// Fails when anyone else listens there, even with SO_REUSEPORT: two caches must not share a port
 /// by accident.
-pub fn bind(
-    ip: Option<IpAddr>,
-    port: u16,
-    count: usize,
-) -> Result<Vec<std::net::TcpListener>, ListenError> {
+pub fn bind(ip: Option<IpAddr>, port: u16, count: usize) -> Result<Vec<PortSocket>, ListenError> {
     if let Some(ip) = ip {
         return bind_all(SocketAddr::new(ip, port), count);
     }
@@ -82,7 +82,7 @@ pub fn bind(
     }
 }
 
-fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<std::net::TcpListener>, ListenError> {
+fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<PortSocket>, ListenError> {
     // Without SO_REUSEPORT a bind fails if anybody listens; it also picks the port when it is 0.
     let probe = open(addr, false).map_err(|source| explain(addr, source))?;
     if let Some(local) = probe.local_addr().ok().and_then(|local| local.as_socket()) {
@@ -92,7 +92,7 @@ fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<std::net::TcpListe
     let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {
         let socket = open(addr, true).and_then(|socket| socket.listen(BACKLOG).map(|()| socket));
-        listeners.push(socket.map_err(|source| explain(addr, source))?.into());
+        listeners.push(PortSocket(socket.map_err(|source| explain(addr, source))?.into()));
     }
     Ok(listeners)
 }
@@ -133,7 +133,7 @@ pub struct Listener {
 
 impl Listener {
     /// Takes over a socket made by [`bind`]; call it on the core that will accept.
-    pub fn new(socket: std::net::TcpListener) -> io::Result<Self> {
+    pub fn new(PortSocket(socket): PortSocket) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let socket = tokio::net::TcpListener::from_std(socket)?;
         Ok(Self { socket, local, pause: PAUSE_MIN, reported: None })
@@ -224,8 +224,8 @@ mod tests {
     #[tokio::test]
     async fn several_sockets_share_one_port_and_accept() {
         let sockets = bind(Some(LOOPBACK), 0, 2).unwrap();
-        let addr = sockets[0].local_addr().unwrap();
-        assert_eq!(addr, sockets[1].local_addr().unwrap());
+        let addr = sockets[0].0.local_addr().unwrap();
+        assert_eq!(addr, sockets[1].0.local_addr().unwrap());
         let mut listeners: Vec<_> =
             sockets.into_iter().map(|s| Listener::new(s).unwrap()).collect();
         let (second, first) = (listeners.pop().unwrap(), listeners.pop().unwrap());
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_port_in_use_is_refused_even_when_it_could_be_shared() {
         let ours = bind(Some(LOOPBACK), 0, 1).unwrap();
-        let addr = ours[0].local_addr().unwrap();
+        let addr = ours[0].0.local_addr().unwrap();
         let error = bind(Some(LOOPBACK), addr.port(), 2).unwrap_err();
         assert!(matches!(&error, ListenError::InUse { by: Some(_), .. }), "{error:?}");
         let text = error.to_string();

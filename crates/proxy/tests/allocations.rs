@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_exchange::memory;
-use humboldt_http::ResponseHead;
-use humboldt_http::h1::{HeadLimits, parse_response};
+use humboldt_http::h1::parse_response;
+use humboldt_http::{HeadLimits, ResponseHead};
 use humboldt_logs::access::{AccessFormat, Tag};
 use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
 use humboldt_net::dns::NameCache;

@@ -1,8 +1,8 @@
 //! The stored response head: bytes that a hit sends unchanged, and the facts that a hit needs.
 
 use humboldt_http::conditional::Validators;
-use humboldt_http::h1::{HEAD_FIELDS_LIMIT, HeadLimits, parse_response};
-use humboldt_http::{FieldName, ResponseHead, Span, date};
+use humboldt_http::h1::{HEAD_FIELDS_LIMIT, parse_response};
+use humboldt_http::{FieldName, HeadLimits, ResponseHead, Span, date};
 
 /// Longest stored head in bytes. Received heads are bounded below that; longer ones on disk are
 /// refused.

@@ -5,6 +5,7 @@ mod gone;
 pub(crate) mod h1;
 pub(crate) mod requests;
 mod socket;
+mod unreadable;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,6 +24,7 @@ pub use h1::H1Client;
 pub(crate) use requests::Event;
 pub use requests::Refused;
 pub(crate) use socket::{BROKEN, CLOSED, Socket};
+pub use unreadable::Unreadable;
 
 /// One request of a client, and its answer.
 ///

@@ -13,6 +13,7 @@ use humboldt_http::{Method, RequestHead, Version};
 use super::faults::{BodyFault, ClientLost};
 use super::h1::{After, H1Client};
 use super::socket::Socket;
+use super::unreadable::Unreadable;
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodyPart};
 use crate::io::ClientSettings;
@@ -27,8 +28,8 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Something that came instead of a request. The connection ends with the answer to it.
 #[derive(Debug)]
 pub enum Refused {
-    /// A head that cannot be read: why, and the bytes.
-    Head(HeadError, Box<[u8]>),
+    /// A head that cannot be read.
+    Head(Box<Unreadable>),
     /// A head whose rest does not come.
     Unfinished(ClientLost),
     /// A head that did not arrive in time.
@@ -348,9 +349,9 @@ impl RequestBody {
 }
 
 impl Refused {
-    /// A head that cannot be read, and its bytes.
+    /// A head that cannot be read, with which `input` begins.
     fn head(error: HeadError, input: &[u8]) -> Self {
-        Self::Head(error, input.into())
+        Self::Head(Box::new(Unreadable::h1(error, input)))
     }
 }
 

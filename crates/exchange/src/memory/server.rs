@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use humboldt_http::h1::{BodyError, EncodeError, HeadLimits};
-use humboldt_http::{FieldName, Fields, Method, ResponseHead};
+use humboldt_http::h1::{BodyError, EncodeError};
+use humboldt_http::{FieldName, Fields, HeadLimits, Method, ResponseHead};
 use humboldt_store::FlowWriter;
 use tokio::time::Sleep;
 
@@ -76,6 +76,8 @@ pub struct Server(Rc<Shared>);
 pub struct ServerSide {
     shared: Rc<Shared>,
     peer: SocketAddr,
+    /// The request asks for another protocol.
+    may_switch: bool,
     /// Longest wait for a message of the server.
     patience: Option<Duration>,
     /// The present wait.
@@ -96,6 +98,7 @@ pub fn server(peer: SocketAddr) -> (ServerExchange, Server) {
     let side = ServerSide {
         shared: Rc::clone(&shared),
         peer,
+        may_switch: false,
         patience: None,
         waits: RefCell::default(),
         whole: None,
@@ -191,6 +194,7 @@ impl ServerSide {
         let mut fields = Fields::new();
         fields.push(FieldName::Host, line.host);
         head.write(&mut fields);
+        self.may_switch = head.upgrade().is_some();
         if let Some(protocols) = head.upgrade() {
             fields.push(FieldName::Upgrade, protocols);
         }
@@ -239,6 +243,9 @@ impl ServerSide {
         let mut state = self.shared.state.borrow_mut();
         let was_silent = !std::mem::replace(&mut state.has_said_something, true);
         Poll::Ready(match said {
+            Said::Head(head) if head.status == 101 && !self.may_switch => {
+                Err(ServerError::Switched)
+            }
             Said::Head(head) => {
                 *out = *head;
                 Ok(())

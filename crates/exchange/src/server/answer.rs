@@ -21,6 +21,9 @@ pub enum ServerError {
     /// The head is malformed, ambiguous or too large.
     #[error("invalid answer: {0}")]
     Head(#[from] HeadError),
+    /// A 101, which the request did not ask for (RFC 9110 15.2.2).
+    #[error("invalid answer: the server switched protocols unasked")]
+    Switched,
     /// The body is malformed or shorter than announced.
     #[error("invalid body: {0}")]
     Body(#[from] BodyError),
@@ -36,7 +39,7 @@ impl ServerError {
             Self::ClosedEarly | Self::Body(BodyError::Truncated) => AbortReason::Truncated,
             Self::Io(_) => AbortReason::Failed,
             Self::TimedOut => AbortReason::TimedOut,
-            Self::Head(_) | Self::Body(_) => AbortReason::Malformed,
+            Self::Head(_) | Self::Switched | Self::Body(_) => AbortReason::Malformed,
             Self::Flow(reason) => *reason,
         }
     }

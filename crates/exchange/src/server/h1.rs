@@ -11,9 +11,8 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{
     self, BodyDecoder, BodyEncoder, BodyError, DecodeState, EncodeError, Framing, HeadError,
-    HeadLimits,
 };
-use humboldt_http::{FieldName, Fields, Method, ResponseHead, Version};
+use humboldt_http::{FieldName, Fields, HeadLimits, Method, ResponseHead, Version};
 use humboldt_net::Stream;
 use humboldt_net::connect::Connected;
 use humboldt_runtime::deadline::DeadlineSlot;
@@ -54,6 +53,8 @@ pub struct H1Server {
     waits_for_readers: bool,
     /// Both sides want the connection to go on.
     persists: bool,
+    /// The request asks for another protocol.
+    may_switch: bool,
     received_bytes: u64,
 }
 
@@ -87,6 +88,7 @@ impl H1Server {
             read_timeout,
             waits_for_readers: false,
             persists: true,
+            may_switch: false,
             received_bytes: 0,
         }
     }
@@ -118,7 +120,7 @@ impl H1Server {
     pub(super) fn begin_upload(&mut self, head: &impl AskHead) -> H1Upload {
         let is_all_sent = Rc::new(Cell::new(false));
         self.is_all_sent = Some(Rc::clone(&is_all_sent));
-        self.persists = head.persists();
+        (self.persists, self.may_switch) = (head.persists(), head.upgrade().is_some());
         let mut out = Vec::with_capacity(1024);
         write_head(&mut out, head);
         let framing = framing_of(head.length());
@@ -134,7 +136,7 @@ impl H1Server {
     }
 
     pub(super) async fn ask(&mut self, head: &impl AskHead) -> Result<(), ServerError> {
-        self.persists = head.persists();
+        (self.persists, self.may_switch) = (head.persists(), head.upgrade().is_some());
         let mut bytes = self.io.take_head_buffer();
         write_head(&mut bytes, head);
         self.deadline.arm(self.read_timeout);
@@ -211,7 +213,11 @@ impl H1Server {
         if let Some(used) = h1::parse_response(received, limits, out)? {
             self.input.consume(&self.io.read_buffers, used);
             self.parsed_bytes = 0;
-            return Ok(true);
+            return if out.status == 101 && !self.may_switch {
+                Err(ServerError::Switched)
+            } else {
+                Ok(true)
+            };
         }
         self.parsed_bytes = received.len();
         if self.parsed_bytes > limits.max_head_bytes + HEAD_SLACK_BYTES {

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use humboldt_http::h1::{EncodeError, HeadLimits};
-use humboldt_http::{Fields, Method, ResponseHead};
+use humboldt_http::h1::EncodeError;
+use humboldt_http::{Fields, HeadLimits, Method, ResponseHead};
 use humboldt_net::connect::Connected;
 use humboldt_store::FlowWriter;
 

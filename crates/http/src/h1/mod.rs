@@ -24,7 +24,6 @@ pub use encode::{BodyEncoder, ChunkPrefix};
 pub use error::{BodyError, EncodeError, HeadError};
 pub use framing::{Framing, chunked_overrides_length, request_framing, response_framing};
 pub use parse::{
-    HEAD_FIELDS_LIMIT, HeadLimits, LEADING_CRLF_MAX, may_complete_head, parse_request,
-    parse_response,
+    HEAD_FIELDS_LIMIT, LEADING_CRLF_MAX, may_complete_head, parse_request, parse_response,
 };
 pub use write::{write_end, write_field, write_request_line, write_status_line};

@@ -3,14 +3,13 @@
 
 use std::mem::MaybeUninit;
 
-use humboldt_base::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
 use memchr::{memchr, memchr_iter, memchr3};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
 use super::relaxed;
 use crate::fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
-use crate::head::{RequestHead, ResponseHead, Target};
+use crate::head::{HeadLimits, RequestHead, ResponseHead, Target};
 use crate::method::{METHOD_BYTES_MAX, Method, Version};
 use crate::name::FieldName;
 use crate::uri;
@@ -32,32 +31,6 @@ const CONNECTION_OPTIONS_MAX: usize = 64;
 
 /// Longest rest of a request line beside the target, in bytes: method, spaces, version.
 const REQUEST_LINE_REST_BYTES: usize = METHOD_BYTES_MAX + 12;
-
-/// Bounds for one head.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct HeadLimits {
-    /// Longest head in bytes, start line and final empty line included; beyond it 431.
-    pub max_head_bytes: usize,
-    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`]; beyond it 431 to a client, 502 for a
-    /// server.
-    pub max_fields: usize,
-    /// Longest request target in bytes; beyond it 414.
-    pub max_target_bytes: usize,
-    /// Whether bare LF and folded lines of answers are accepted if they leave no doubt about the
-    /// framing. Requests are always read strictly.
-    pub relaxed: bool,
-}
-
-impl Default for HeadLimits {
-    fn default() -> HeadLimits {
-        HeadLimits {
-            max_head_bytes: HEAD_BYTES_MAX,
-            max_fields: HEAD_FIELDS_MAX,
-            max_target_bytes: TARGET_BYTES_MAX,
-            relaxed: false,
-        }
-    }
-}
 
 /// Reads a request head from the start of `input` into `out`, whose buffers are reused.
 ///

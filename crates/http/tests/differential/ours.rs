@@ -2,10 +2,12 @@
 
 use crate::reading::{End, Message, Reading, sorted};
 use humboldt_http::h1::{
-    BodyDecoder, BodyError, Framing, HeadError, HeadLimits, keep_alive, parse_request,
-    parse_response, request_framing, response_framing,
+    BodyDecoder, BodyError, Framing, HeadError, keep_alive, parse_request, parse_response,
+    request_framing, response_framing,
 };
-use humboldt_http::{FieldName, Fields, Method, RequestHead, ResponseHead, Target, Version};
+use humboldt_http::{
+    FieldName, Fields, HeadLimits, Method, RequestHead, ResponseHead, Target, Version,
+};
 
 /// Received bytes that are not used yet, and bytes still to arrive.
 struct Input<'a> {

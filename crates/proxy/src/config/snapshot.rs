@@ -7,7 +7,7 @@ use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
-use humboldt_http::h1::HeadLimits;
+use humboldt_http::HeadLimits;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 

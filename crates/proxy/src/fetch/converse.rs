@@ -7,7 +7,6 @@ use std::sync::Arc;
 use humboldt_base::counters::Counter;
 use humboldt_conf::RelaxedParser;
 use humboldt_exchange::{Announced, ServerError, ServerExchange};
-use humboldt_http::h1::HeadError;
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_store::{FlowWriter, StoredHead};
 
@@ -90,10 +89,6 @@ async fn ask(
     loop {
         server.head(limits, core.head_read_bytes(), &mut head).await?;
         match head.status {
-            // Nobody asked to switch protocols, so a 101 is an error.
-            101 => {
-                return Err(ServerError::Head(HeadError::StatusLine));
-            }
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {
                 job.report.answered(&head, to.passes_logins());

@@ -184,7 +184,9 @@ impl From<&ServerError> for Failure {
         let page = match error {
             ServerError::ClosedEarly | ServerError::Io(_) => ErrorPage::ReadError,
             ServerError::TimedOut => ErrorPage::ReadTimeout,
-            ServerError::Head(_) | ServerError::Body(_) => ErrorPage::InvalidResponse,
+            ServerError::Head(_) | ServerError::Switched | ServerError::Body(_) => {
+                ErrorPage::InvalidResponse
+            }
             ServerError::Flow(_) => ErrorPage::Internal,
         };
         Self::new(page, error.to_string())

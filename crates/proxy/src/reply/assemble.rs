@@ -276,9 +276,10 @@ pub(crate) fn multipart(
     let content_type = head.fields.get(FieldName::ContentType).map(<[u8]>::to_vec);
     let mut sources = Vec::with_capacity(2 * ranges.len() + 1);
     for one in ranges {
+        // The fields of a part are those of MIME (RFC 2046 5.1), whatever the version of HTTP.
         let mut front = format!("\r\n--{boundary}\r\n").into_bytes();
         if let Some(value) = &content_type {
-            humboldt_http::h1::write_field(&mut front, b"Content-Type", value);
+            front.extend_from_slice(&[b"Content-Type: ", value.as_slice(), b"\r\n"].concat());
         }
         front.extend_from_slice(b"Content-Range: ");
         ContentRange { range: Some(*one), complete_bytes: Some(complete_bytes) }.write(&mut front);

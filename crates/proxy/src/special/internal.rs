@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use humboldt_conf::PortMode;
-use humboldt_exchange::BodyLength;
+use humboldt_exchange::{BodyLength, as_message};
 use humboldt_http::{FieldName, Fields, Method, Target};
 use humboldt_logs::access::Tag;
 
@@ -60,22 +60,10 @@ fn last_hop(request: &Request) -> Local {
         return Local { status: 200, fields, ..Local::default() };
     }
     // RFC 9110 9.3.8: the request as received, without its secrets.
-    let mut body = Vec::new();
-    humboldt_http::h1::write_request_line(
-        &mut body,
-        request.head.method_bytes(),
-        request.head.target_bytes(),
-        request.head.version,
-    );
-    for (id, name, value) in request.head.fields.iter() {
-        if !matches!(
-            id,
-            FieldName::Authorization | FieldName::ProxyAuthorization | FieldName::Cookie
-        ) {
-            humboldt_http::h1::write_field(&mut body, name, value);
-        }
-    }
-    body.extend_from_slice(b"\r\n");
+    let is_secret = |id| {
+        matches!(id, FieldName::Authorization | FieldName::ProxyAuthorization | FieldName::Cookie)
+    };
+    let body = as_message(&request.head, is_secret);
     let mut fields = Fields::new();
     fields.push(FieldName::ContentType, b"message/http");
     Local { status: 200, fields, body, fault: None }

@@ -4,9 +4,8 @@
 use std::rc::Rc;
 
 use humboldt_base::counters::Counter;
-use humboldt_exchange::Refused;
-use humboldt_http::h1::HeadError;
-use humboldt_http::{METHOD_BYTES_MAX, Target, Version};
+use humboldt_exchange::{Refused, Unreadable};
+use humboldt_http::{Target, Version};
 use humboldt_logs::access::Tag;
 
 use crate::core::Core;
@@ -31,9 +30,8 @@ pub(crate) fn request(core: &Core, facts: &Rc<ConnFacts>, refused: &Refused) -> 
     let mut request = Request::new(facts, &core.snapshot());
     request.received = core.now();
     match refused {
-        Refused::Head(error, input) => {
-            let unread = Unread::new(*error, input);
-            let target = unread.target_for_the_log(page_for(*error).status());
+        Refused::Head(unread) => {
+            let target = url_for_the_log(unread);
             request.head.set_line(&unread.method, target, Target::Origin, Version::Http11);
         }
         Refused::Unfinished(_) | Refused::TimedOut => {
@@ -46,7 +44,7 @@ pub(crate) fn request(core: &Core, facts: &Rc<ConnFacts>, refused: &Refused) -> 
 /// Answers the request, if the client may still read the answer.
 pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) -> Outcome {
     let (page, detail) = match refused {
-        Refused::Head(error, _) => (page_for(error), error.to_string()),
+        Refused::Head(unread) => (page_for(unread.status), unread.reason),
         Refused::TimedOut => (ErrorPage::RequestTimeout, String::new()),
         Refused::Unfinished(lost) => {
             return Outcome::local(Tag::None, 0).without_answer(lost.into());
@@ -60,8 +58,8 @@ pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) 
 }
 
 /// The page that answers a refused head.
-fn page_for(error: HeadError) -> ErrorPage {
-    match error.status() {
+fn page_for(status: u16) -> ErrorPage {
+    match status {
         414 => ErrorPage::UriTooLong,
         417 => ErrorPage::ExpectationFailed,
         431 => ErrorPage::HeadTooLarge,
@@ -71,51 +69,12 @@ fn page_for(error: HeadError) -> ErrorPage {
     }
 }
 
-/// The facts about a refused head that the log needs.
-struct Unread {
-    /// The method, as far as it arrived.
-    method: Vec<u8>,
-    /// The target, if the request line could be read.
-    target: Option<Vec<u8>>,
-}
-
-impl Unread {
-    /// Takes the facts for the log from `input`.
-    fn new(error: HeadError, input: &[u8]) -> Self {
-        let start =
-            input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
-        let line = input.get(start..).unwrap_or_default();
-        let is_token =
-            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-        let method_bytes =
-            line.iter().take_while(|byte| is_token(byte)).take(METHOD_BYTES_MAX + 1).count();
-        let method = line.get(..method_bytes).filter(|method| method.len() <= METHOD_BYTES_MAX);
-        let has_line = matches!(
-            error,
-            HeadError::FieldLine
-                | HeadError::Target
-                | HeadError::Version
-                | HeadError::Host
-                | HeadError::ContentLength
-                | HeadError::TransferEncoding
-                | HeadError::AmbiguousLength
-                | HeadError::UnexpectedContent
-                | HeadError::Expectation
-                | HeadError::UnknownCoding
-                | HeadError::TooManyFields
-        );
-        let words = || line.split(|byte| matches!(byte, b' ' | b'\r' | b'\n'));
-        let target = if has_line { words().nth(1).map(<[u8]>::to_vec) } else { None };
-        Self { method: method.unwrap_or_default().to_vec(), target }
-    }
-
-    /// The text in place of its URL, if it is answered with `status`.
-    fn target_for_the_log(&self, status: u16) -> &[u8] {
-        match &self.target {
-            Some(target) => target,
-            None if matches!(status, 414 | 431) => TOO_LARGE,
-            None => INVALID,
-        }
+/// The text in place of its URL.
+fn url_for_the_log(unread: &Unreadable) -> &[u8] {
+    match &unread.target {
+        Some(target) => target,
+        None if matches!(unread.status, 414 | 431) => TOO_LARGE,
+        None => INVALID,
     }
 }
 
@@ -123,33 +82,20 @@ impl Unread {
 mod tests {
     use super::*;
 
-    fn logged(error: HeadError, input: &[u8], status: u16) -> String {
-        let refused = Unread::new(error, input);
-        let (method, target) = (&refused.method, refused.target_for_the_log(status));
-        format!("{} {}", String::from_utf8_lossy(method), String::from_utf8_lossy(target))
-    }
-
     #[test]
-    fn what_was_read_of_a_head_is_told_as_squid_tells_it() {
-        use HeadError as E;
-        for (error, input, status, wanted) in [
-            (E::RequestLine, &b"\x16\x03\x01\r\n"[..], 400, " error:invalid-request"),
-            (E::RequestLine, b"HELLO\r\n\r\n", 400, "HELLO error:invalid-request"),
-            (E::RequestLine, b"G@T / HTTP/1.1\r\n", 400, "G error:invalid-request"),
-            (E::TargetTooLong, b"GET http://a/aaaa", 414, "GET error:request-too-large"),
-            (
-                E::TooLarge,
-                b"\r\nGET http://a/ HTTP/1.1\r\nX: a",
-                431,
-                "GET error:request-too-large",
-            ),
-            (E::FieldLine, b"GET http://a/ HTTP/1.1\r\nX Y: a\r\n\r\n", 400, "GET http://a/"),
-            (E::TooManyFields, b"GET /x HTTP/1.1\r\n", 431, "GET /x"),
-            (E::Version, b"GET http://a/ HTTP/2.5\r\n\r\n", 505, "GET http://a/"),
-            (E::Target, b"GET http:// HTTP/1.1\r\n\r\n", 400, "GET http://"),
-            (E::MethodTooLong, &[b'A'; 99], 400, " error:invalid-request"),
+    fn the_url_in_the_log_is_what_was_read_or_the_error_as_squid_names_it() {
+        for (status, target, wanted) in [
+            (400, None, INVALID),
+            (501, None, INVALID),
+            (414, None, TOO_LARGE),
+            (431, None, TOO_LARGE),
+            (431, Some("/x"), b"/x"),
+            (505, Some("http://a/"), b"http://a/"),
         ] {
-            assert_eq!(logged(error, input, status), wanted);
+            let target = target.map(|target: &str| target.into());
+            let unread =
+                Unreadable { status, reason: String::new(), method: b"GET".to_vec(), target };
+            assert_eq!(url_for_the_log(&unread), wanted);
         }
     }
 }

@@ -130,10 +130,6 @@ async fn until_head(
         })
         .await?;
         match head.status {
-            101 => {
-                let detail = "the server switched protocols unasked";
-                return Err(Failure::new(ErrorPage::InvalidResponse, detail).into());
-            }
             ..200 => {
                 head::send_interim(transaction.client, request, &interim_head(&head));
                 if transaction.client.flush().await.is_err() {
