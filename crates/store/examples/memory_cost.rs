@@ -9,8 +9,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, Fate, FlowInfo, InTransit, Key, MemTier,
-    MemoryMode, NoEvents, Policy, ReaderKind, StoredHead, VaryMarker,
+    Arrived, Begin, Cache, CacheSettings, DirSelect, Entry, InTransit, Key, MemTier, MemoryMode,
+    NoEvents, Policy, ReaderKind, Storable, StoredHead, VaryMarker,
 };
 
 /// Entries in the tier.
@@ -72,14 +72,17 @@ fn misses() {
 fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
     let Begin::Lead(mut writer) = cache.begin_or_join(key, key, b"") else { return };
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return };
-    let info = FlowInfo {
+    let url = b"http://a.example/some/path";
+    let stored_head = StoredHead::from_response(head, |_, _| false);
+    let (info, _) = cache.fate(Arrived {
+        url,
+        head: &stored_head,
         key,
         body_bytes: Some(BODY_BYTES as u64),
-        fate: Fate::Memory { body_bytes_max: cache.memory_object_bytes_max() },
-        times: Some(Times::from_bytes(&[0; Times::BYTES])),
         vary: None,
-    };
-    writer.publish_head(Arc::new(StoredHead::from_response(head, |_, _| false)), info);
+        storable: Storable::Yes(Times::from_bytes(&[0; Times::BYTES])),
+    });
+    writer.publish_head(Arc::new(stored_head), info);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let body = [b'x'; BODY_BYTES];
     // One reader that keeps up: never pending.
@@ -90,5 +93,5 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
     let bytes = reader.slices(&mut slices, u64::MAX);
     reader.advance(bytes);
     writer.finish(None);
-    cache.store(writer, b"http://a.example/some/path", None);
+    cache.store(writer, url, None);
 }

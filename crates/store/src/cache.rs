@@ -28,6 +28,8 @@ use crate::vary::VaryMarker;
 use crate::versions::{Commit, Voiding};
 use crate::voids;
 
+pub use decide::{Arrived, Storable};
+
 /// The result of storing an object at the end of its fetch.
 #[derive(Debug)]
 pub struct Stored {

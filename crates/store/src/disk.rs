@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::dirs::Dir;
 use crate::events::StoreEventKind;
 use crate::flow::{
-    AbortReason, Epoch, Fate, Flow, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
+    AbortReason, Epoch, Flow, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
 };
 use crate::head::StoredHead;
 use crate::key::Key;
@@ -488,13 +488,7 @@ impl DiskHit {
 
     /// The flow information of this answer; nothing of it is kept in memory.
     pub fn info(&self) -> FlowInfo {
-        FlowInfo {
-            key: self.key,
-            body_bytes: self.body_bytes(),
-            fate: Fate::Shared,
-            times: Some(self.times),
-            vary: None,
-        }
+        FlowInfo::of_stored(self.key, self.body_bytes(), self.times)
     }
 
     /// Feeds the body to a flow, whose head is published here, until it is complete, no reader is

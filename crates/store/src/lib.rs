@@ -29,7 +29,7 @@ mod versions;
 mod voids;
 
 pub use body::{Body, Borrowed, Lender};
-pub use cache::{Cache, Stored};
+pub use cache::{Arrived, Cache, Storable, Stored};
 pub use dirs::{Dir, DirConfig, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};

@@ -7,8 +7,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Fate, FlowInfo, InTransit, Key, MemoryMode, NoEvents,
-    Policy, ReaderKind, StoredHead,
+    Arrived, Begin, Cache, CacheSettings, DirSelect, InTransit, Key, MemoryMode, NoEvents, Policy,
+    ReaderKind, Storable, StoredHead,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -64,14 +64,16 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
         let magnitude = rng.below(20);
         let len = 1 + rng.below(1 << magnitude) as usize;
         let reader = writer.subscribe(ReaderKind::Client);
-        let info = FlowInfo {
+        let stored_head = StoredHead::from_response(&head, |_, _| false);
+        let (info, _) = cache.fate(Arrived {
+            url: url.as_bytes(),
+            head: &stored_head,
             key,
             body_bytes: Some(len as u64),
-            fate: Fate::Memory { body_bytes_max: cache.memory_object_bytes_max() },
-            times: Some(times()),
             vary: None,
-        };
-        writer.publish_head(Arc::new(StoredHead::from_response(&head, |_, _| false)), info);
+            storable: Storable::Yes(times()),
+        });
+        writer.publish_head(Arc::new(stored_head), info);
         now(writer.append(&body[..len])).expect("memory is there");
         writer.finish(None);
         cache.store(writer, url.as_bytes(), None);

@@ -10,7 +10,7 @@ use humboldt_store::StoredHead;
 
 use crate::config::peers::Login;
 use crate::request::{Request, unmapped};
-use crate::rules::header::{self, Fate};
+use crate::rules::header::{self, Ruling};
 
 /// How the request is sent on.
 #[derive(Copy, Clone, Debug)]
@@ -151,9 +151,9 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
             continue;
         }
         match header::of_request(request, name) {
-            Fate::Kept => out.field(name, value),
-            Fate::Replaced(text) => out.field(name, text),
-            Fate::Removed => {}
+            Ruling::Kept => out.field(name, value),
+            Ruling::Replaced(text) => out.field(name, text),
+            Ruling::Removed => {}
         }
     }
     if let Some(left) = forwards_left(request) {
@@ -187,9 +187,9 @@ fn write_via(out: &mut impl FieldSink, request: &Request) {
 /// is written here.
 fn is_kept(out: &mut impl FieldSink, request: &Request, name: &[u8]) -> bool {
     match header::of_request(request, name) {
-        Fate::Kept => return true,
-        Fate::Replaced(text) => out.field(name, text),
-        Fate::Removed => {}
+        Ruling::Kept => return true,
+        Ruling::Replaced(text) => out.field(name, text),
+        Ruling::Removed => {}
     }
     false
 }

@@ -14,8 +14,7 @@ use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_runtime::turns;
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{
-    AbortReason, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, ReaderKind,
-    StoredHead,
+    AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, ReaderKind, StoredHead,
 };
 
 use crate::core::Core;
@@ -77,13 +76,8 @@ impl Assembly {
     }
 
     async fn feed(self, writer: FlowWriter) {
-        let info = FlowInfo {
-            key: self.key,
-            body_bytes: Some(self.sources.iter().map(Source::body_bytes).sum()),
-            fate: Fate::Private,
-            times: self.times,
-            vary: None,
-        };
+        let body_bytes = self.sources.iter().map(Source::body_bytes).sum();
+        let info = FlowInfo::of_one_client(self.key, body_bytes, self.times);
         let mut feeder =
             Feeder { writer, head: Some((Arc::new(self.head), info)), disk: self.disk };
         for source in self.sources {

@@ -14,9 +14,9 @@ use crate::config::header_rules::{Addition, MessageRules, Value};
 use crate::request::{Request, unmapped};
 use crate::rules::access;
 
-/// The decision of the rules about a field.
+/// The decision of the rules about a field of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate<'a> {
+pub(crate) enum Ruling<'a> {
     /// It goes on as it is.
     Kept,
     /// It goes on with this value.
@@ -26,9 +26,9 @@ pub(crate) enum Fate<'a> {
 }
 
 /// The decision about a field of the request on its way to the server.
-pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Fate<'r> {
+pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Ruling<'r> {
     let rules = &request.snapshot().header_rules;
-    fate(&rules.request, Asked { request, answer: None }, name)
+    ruling(&rules.request, Asked { request, answer: None }, name)
 }
 
 /// Appends the fields that rules add to the request.
@@ -103,12 +103,12 @@ impl<S: ReplySink> FieldSink for Filter<'_, S> {
         if is_framing(name) {
             return self.out.parts(name, value);
         }
-        match fate(self.rules, self.asked, name) {
-            Fate::Kept => self.out.parts(name, value),
-            Fate::Removed => {}
-            Fate::Replaced(_)
+        match ruling(self.rules, self.asked, name) {
+            Ruling::Kept => self.out.parts(name, value),
+            Ruling::Removed => {}
+            Ruling::Replaced(_)
                 if self.replaced.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) => {}
-            Fate::Replaced(value) => {
+            Ruling::Replaced(value) => {
                 self.out.field(name, value);
                 self.replaced.push(name.to_vec());
             }
@@ -133,7 +133,7 @@ pub(crate) fn apply_to_trailers(trailers: &mut Fields, head: &StoredHead, reques
     let asked = Asked { request, answer: answer.as_ref() };
     let names: Vec<Vec<u8>> = trailers.iter().map(|(_, name, _)| name.to_vec()).collect();
     for name in names {
-        if fate(&rules.reply, asked, &name) != Fate::Kept {
+        if ruling(&rules.reply, asked, &name) != Ruling::Kept {
             trailers.remove_by_name(&name);
         }
     }
@@ -164,14 +164,14 @@ fn is_framing(name: &[u8]) -> bool {
     )
 }
 
-fn fate<'a>(rules: &'a MessageRules, asked: Asked<'_>, name: &[u8]) -> Fate<'a> {
+fn ruling<'a>(rules: &'a MessageRules, asked: Asked<'_>, name: &[u8]) -> Ruling<'a> {
     if rules.access.is_empty() || keeps(&rules.access, asked, name) {
-        return Fate::Kept;
+        return Ruling::Kept;
     }
     // As in Squid, the last line about a field counts.
     let mut matching =
         rules.replace.iter().rev().filter(|rule| name.eq_ignore_ascii_case(rule.header.as_bytes()));
-    matching.next().map_or(Fate::Removed, |rule| Fate::Replaced(rule.value.as_bytes()))
+    matching.next().map_or(Ruling::Removed, |rule| Ruling::Replaced(rule.value.as_bytes()))
 }
 
 /// The first match wins: first among the rules for the field's own name, then among those for

@@ -8,7 +8,7 @@ use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_runtime::turns;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    About, Fate, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
+    About, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
 };
 
 use crate::core::Core;
@@ -132,11 +132,5 @@ pub(crate) fn record(key: Key, url: &[u8], head: &StoredHead, times: Times) -> R
 
 /// The facts that a flow publishes about an object that is served unchanged.
 pub(crate) fn object_info(object: &Object) -> FlowInfo {
-    FlowInfo {
-        key: object.key,
-        body_bytes: Some(object.body_bytes()),
-        fate: Fate::Shared,
-        times: Some(object.times),
-        vary: None,
-    }
+    FlowInfo::of_stored(object.key, Some(object.body_bytes()), object.times)
 }

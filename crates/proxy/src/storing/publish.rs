@@ -7,7 +7,8 @@ use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{CacheControl, Times, languages};
 use humboldt_http::{FieldName, HopByHop, Method, ResponseHead};
 use humboldt_store::{
-    Entry, Fate, FlowInfo, FlowWriter, Key, PARTIAL, Part, ReaderKind, StoredHead, VaryMarker,
+    Arrived, Entry, Fate, FlowWriter, Key, PARTIAL, Part, ReaderKind, Storable, StoredHead,
+    VaryMarker,
 };
 
 use crate::core::Core;
@@ -60,21 +61,21 @@ pub(crate) async fn publish(
         key = Part::new_key(list);
         Box::new(NewPart { list, key, portion, received: received() })
     });
-    let is_storable = times.is_some();
     let keys = claims(request, key, marker.as_deref(), part.as_deref());
     // An answer from before a purge that names it is older than those from after it.
     let is_purged =
         times.is_some_and(|times| cache.is_purged(&times, request.url.as_bytes(), &head));
-    let is_outdated = is_storable && (is_purged || !announce(core, request, writer, &keys).await);
-    let (times, part) = if is_outdated { (None, None) } else { (times, part) };
-    let fate = if is_storable { Fate::Shared } else { Fate::Private };
-    let (body_bytes, vary) = (answer.body_bytes(), marker.clone());
-    let mut info = FlowInfo { key, body_bytes, fate, times, vary };
-    let (fate, dir) = cache.fate(request.url.as_bytes(), &head, &info);
-    info.fate = fate;
+    let storable = match times {
+        None => Storable::No,
+        Some(_) if is_purged || !announce(core, request, writer, &keys).await => Storable::Outdated,
+        Some(times) => Storable::Yes(times),
+    };
+    let (url, body_bytes, vary) = (request.url.as_bytes(), answer.body_bytes(), marker.clone());
+    let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
+    let fate = info.fate();
     writer.publish_head(Arc::clone(&head), info);
-    let Some(times) = times else {
-        forget(core, job, answer, writer, is_outdated).await;
+    let Storable::Yes(times) = storable else {
+        forget(core, job, answer, writer, storable == Storable::Outdated).await;
         return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     match dir {
@@ -84,13 +85,7 @@ pub(crate) async fn publish(
         Some(dir) => {
             if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
                 let marker = marker.map(|marker| (marker, writer.writing()));
-                store::swap_out(
-                    core,
-                    dir,
-                    reader,
-                    record(key, request.url.as_bytes(), &head, times),
-                    marker,
-                );
+                store::swap_out(core, dir, reader, record(key, url, &head, times), marker);
             }
             Verdict::Stream { stored: true, at_end: None, part }
         }

@@ -80,7 +80,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let cache = &core.shared.cache;
     let Some(head) = writer.flow().published() else { return };
     let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
-    let is_for_memory = matches!(head.info.fate, Fate::Memory { .. });
+    let is_for_memory = matches!(head.info.fate(), Fate::Memory { .. });
     let is_newest = || cache.is_newest(epoch, &key);
     // Until the directory has written it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));

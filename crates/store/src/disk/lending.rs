@@ -70,16 +70,17 @@ mod tests {
     use humboldt_policy::Policy;
 
     use super::*;
+    use crate::cache::{Arrived, Storable};
     use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::NoEvents;
-    use crate::flow::{Fate, FlowInfo, FlowReader, ReaderKind};
+    use crate::flow::{FlowReader, ReaderKind};
     use crate::in_flight::Begin;
     use crate::key::Key;
     use crate::purges::Purge;
     use crate::scheme::{Record, RecordKind};
     use crate::settings::{CacheSettings, InTransit, MemoryMode};
-    use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
+    use crate::testing::{TestScheme, block_on, key, pattern, some_head, some_times};
 
     const URL: &[u8] = b"http://a.example/x";
     const BODY_BYTES: usize = 10_000;
@@ -128,14 +129,19 @@ mod tests {
 
         /// Publishes a head as for a directory that takes the body at once or as it arrives.
         fn publish(&self, writer: &mut FlowWriter, body_bytes: usize, at_once: bool) {
-            let fate = Fate::Private;
-            let body_bytes = Some(body_bytes as u64);
-            let info = FlowInfo { body_bytes, fate, ..info(writer.key(), 0) };
             let whole_bytes_max = if at_once { u64::MAX } else { 0 };
             self.scheme.whole_bytes_max.store(whole_bytes_max, SeqCst);
-            let (fate, dir) = self.cache.fate(URL, &some_head(), &info);
+            let head = some_head();
+            let (info, dir) = self.cache.fate(Arrived {
+                url: URL,
+                head: &head,
+                key: writer.key(),
+                body_bytes: Some(body_bytes as u64),
+                vary: None,
+                storable: Storable::Yes(some_times()),
+            });
             assert!(dir.is_some());
-            writer.publish_head(Arc::new(some_head()), FlowInfo { fate, ..info });
+            writer.publish_head(Arc::new(head), info);
         }
 
         /// Fetches an object; returns whether its body was lent.

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::cache::{Arrived, Storable};
 use crate::dirs::{DirConfig, Purged};
 use crate::events::{StoreEvent, StoreEvents};
-use crate::flow::{Keep, ReaderKind};
+use crate::flow::{Fate, Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::purges::Purge;
 use crate::scheme::{Confirmed, RecordKind, Scheme};
@@ -552,34 +553,45 @@ fn what_becomes_of_an_answer_is_decided_by_its_length_the_directory_and_the_sett
     const KEPT: u64 = 512 * 1024;
     let f = fixture();
     f.schemes.iter().for_each(|scheme| scheme.whole_bytes_max.store(WHOLE, SeqCst));
-    let fate = |settings, info: FlowInfo| {
+    let head = some_head();
+    let fate = |settings, arrived: Arrived<'_>| {
         f.cache.reconfigure(settings, configs(&f.schemes));
-        let (fate, dir) = f.cache.fate(URL, &some_head(), &info);
-        assert_eq!(dir.is_some(), fate.goes_to_disk());
-        fate
+        let is_storable = matches!(arrived.storable, Storable::Yes(_));
+        let (info, dir) = f.cache.fate(arrived);
+        assert_eq!(dir.is_some(), info.fate.goes_to_disk());
+        assert_eq!(info.times.is_some(), is_storable);
+        info.fate
     };
-    let known = |bytes| FlowInfo { body_bytes: Some(bytes), ..info(key(1), 0) };
-    let varies = || Some(Arc::new(VaryMarker::new(URL, b"accept")));
+    let of_length = |body_bytes| Arrived {
+        url: URL,
+        head: &head,
+        key: key(1),
+        body_bytes,
+        vary: None,
+        storable: Storable::Yes(some_times()),
+    };
+    let known = |bytes| of_length(Some(bytes));
+    let vary = || Some(Arc::new(VaryMarker::new(URL, b"accept")));
     let mode = |memory_mode| CacheSettings { memory_mode, ..SETTINGS };
     let on_disk = CacheSettings { in_transit: InTransit::Disk, ..mode(MemoryMode::Always) };
     let for_good = Fate::AsItComes(Keep::ForGood(KEPT));
-    for (settings, info, expected) in [
+    for (settings, arrived, expected) in [
         (mode(MemoryMode::Always), known(0), Fate::AtEnd),
         (mode(MemoryMode::Always), known(WHOLE), Fate::AtEnd),
         (mode(MemoryMode::Auto), known(WHOLE), Fate::AtEnd),
         (mode(MemoryMode::Disk), known(WHOLE), Fate::Lent),
         (mode(MemoryMode::Always), known(WHOLE + 1), for_good),
-        (mode(MemoryMode::Always), info(key(1), 0), for_good),
-        (mode(MemoryMode::Always), FlowInfo { vary: varies(), ..known(1) }, for_good),
+        (mode(MemoryMode::Always), of_length(None), for_good),
+        (mode(MemoryMode::Always), Arrived { vary: vary(), ..known(1) }, for_good),
         (mode(MemoryMode::Disk), known(WHOLE + 1), Fate::AsItComes(Keep::WhileItComes(KEPT))),
         (on_disk, known(1), Fate::AsItComes(Keep::Unread)),
         (on_disk, known(0), Fate::AsItComes(Keep::Unread)),
         (SETTINGS, known(4 * MIB + 1), Fate::Memory { body_bytes_max: KEPT }),
-        (SETTINGS, FlowInfo { times: None, ..known(1) }, Fate::Shared),
-        (SETTINGS, FlowInfo { times: None, fate: Fate::Private, ..known(1) }, Fate::Private),
+        (SETTINGS, Arrived { storable: Storable::Outdated, ..known(1) }, Fate::Shared),
+        (SETTINGS, Arrived { storable: Storable::No, ..known(1) }, Fate::Private),
     ] {
-        let told = format!("{settings:?} {info:?}");
-        assert_eq!(fate(settings, info), expected, "{told}");
+        let told = format!("{settings:?} {:?} {:?}", arrived.body_bytes, arrived.storable);
+        assert_eq!(fate(settings, arrived), expected, "{told}");
     }
 }
 

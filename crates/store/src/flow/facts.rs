@@ -73,8 +73,8 @@ pub struct FlowInfo {
     pub key: Key,
     /// Length of the body when it is known.
     pub body_bytes: Option<u64>,
-    /// Its fate.
-    pub fate: Fate,
+    /// Its fate. Only the module `cache::decide` makes one.
+    pub(crate) fate: Fate,
     /// Freshness; `None` when it is not to be stored.
     pub times: Option<Times>,
     /// The fields by which the answer varies, for joined requests to compare.

@@ -59,6 +59,11 @@ impl Fate {
 }
 
 impl FlowInfo {
+    /// The fate of the answer.
+    pub fn fate(&self) -> Fate {
+        self.fate
+    }
+
     /// Up to how many bytes the body is kept whole while it comes.
     pub(super) fn keep_bytes_max(&self) -> u64 {
         match self.fate {
