@@ -471,6 +471,8 @@ fn a_list_that_waits_looks_up_only_where_it_comes_to_the_question() {
         ("never_direct allow all\nnever_direct allow far\n", 200, 0),
         ("never_direct allow all\nhttp_access deny post far\n", 200, 0),
         ("never_direct allow all\nhttp_access deny !post far\n", 403, 1),
+        ("never_direct allow all\ncache deny post far\n", 200, 0),
+        ("never_direct allow all\ncache deny !post far\n", 200, 1),
     ] {
         let proxy = Proxy::forward(&format!("{way}{rules}"));
         let answer = get(&proxy, "http://far.test/");

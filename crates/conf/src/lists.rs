@@ -106,7 +106,7 @@ lists! {
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
     HttpReplyAccess = "http_reply_access":               Answer,   Ahead,  Ahead;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
-    Cache = "cache":                                     Request,  Ahead,  Ahead;
+    Cache = "cache":                                     Request,  Waits,  Waits;
     AlwaysDirect = "always_direct":                      Request,  Waits,  Waits;
     NeverDirect = "never_direct":                        Request,  Waits,  Waits;
     CachePeerAccess = "cache_peer_access":               Request,  Never,  Ahead;

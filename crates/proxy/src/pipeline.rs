@@ -60,6 +60,8 @@ pub(crate) enum Admission {
     /// The access rules allow the request, but rules about its answer need the addresses of the
     /// host.
     NeedsAddresses,
+    /// The same for the list `cache`, which needs a fact that is not known yet.
+    UndecidedCache,
     /// The request does not use the cache: CONNECT, manager pages, PURGE, TRACE, methods other than
     /// GET and HEAD.
     Special,
@@ -87,10 +89,14 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
     if !is_internal && !access::knows_enough_for_answers(request) {
         return Admission::NeedsAddresses;
     }
+    let may_use_cache = match access::check_cache(request) {
+        Poll::Pending if !is_internal => return Admission::UndecidedCache,
+        decided => matches!(decided, Poll::Ready(true)),
+    };
     if !request.is_cachable_method() || is_internal || request.wants_upgrade() {
         return Admission::Special;
     }
-    if !access::may_use_cache(request) {
+    if !may_use_cache {
         return Admission::Found(Found {
             pass: true,
             forward: Forward::Bypass,
@@ -129,15 +135,22 @@ pub(crate) async fn proceed(
         }
         admission = admit_permitted(core, request);
     }
+    if let Admission::UndecidedCache = admission {
+        let deciding = Box::pin(access::decide_cache(core, request));
+        if transaction.while_it_stays(deciding).await.is_none() {
+            return transaction.client_gone(Outcome::local(Tag::None, 0));
+        }
+        admission = admit_permitted(core, request);
+    }
     match admission {
         Admission::Hit(object) | Admission::Ranges(object) => {
             follow::object(transaction, object).await
         }
         Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
-        // Neither is left after a look-up, whether it succeeded or failed. If one were, the rules
+        // None is left after a look-up, whether it succeeded or failed. If one were, the rules
         // would have no answer, and the request must not go on.
-        Admission::Undecided | Admission::NeedsAddresses => {
+        Admission::Undecided | Admission::NeedsAddresses | Admission::UndecidedCache => {
             local::refused(transaction, Refusal::without_answer(), None).await
         }
         Admission::Special => Box::pin(special(transaction)).await,

@@ -53,6 +53,8 @@ pub(crate) struct Request {
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// The decision of `cache`, once there is one. The list is asked once.
+    pub(crate) may_use_cache: OnceCell<bool>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -72,6 +74,7 @@ impl Request {
             indirect_client: None,
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            may_use_cache: OnceCell::new(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -87,6 +90,7 @@ impl Request {
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        self.may_use_cache = OnceCell::new();
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);
         }

@@ -9,7 +9,7 @@ use humboldt_conf::{AccessRule, AclTerm};
 pub struct AsksAddresses {
     /// Rules that permit a request: `http_access`, `adapted_http_access`, `miss_access`.
     pub permission: bool,
-    /// Rules that are asked about every answer, also hits: `cache`, `http_reply_access`,
+    /// Rules that are asked about every answer, also hits: `http_reply_access`,
     /// `reply_body_max_size`, `reply_header_access`, `reply_header_add`, `range_offset_limit`,
     /// `access_log`.
     pub answers: bool,

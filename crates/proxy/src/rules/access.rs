@@ -333,9 +333,34 @@ pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -
     list.check(&Subject { client_ip: client, ..subject(request) }).is_allowed()
 }
 
-/// Whether answers to this request may be stored and served from the store (`cache`).
+/// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
+/// [`decide_cache`].
+pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
+    let Some(list) = &request.snapshot().cache else { return Poll::Ready(true) };
+    if let Some(&decided) = request.may_use_cache.get() {
+        return Poll::Ready(decided);
+    }
+    match list.check(&subject(request)) {
+        Verdict::Needs(_) => Poll::Pending,
+        decided => {
+            let allowed = Decision::from(decided).is_allowed();
+            Poll::Ready(*request.may_use_cache.get_or_init(|| allowed))
+        }
+    }
+}
+
+/// Asks `cache`, and waits for the facts that it needs. A list that has no answer does not allow.
+pub(crate) async fn decide_cache(core: &Core, request: &Request) {
+    if let Some(list) = &request.snapshot().cache {
+        let allowed = decide(core, list, request, None).await.is_allowed();
+        request.may_use_cache.get_or_init(|| allowed);
+    }
+}
+
+/// Whether answers to this request may be stored and served from the store (`cache`): `false` if
+/// that is not decided.
 pub(crate) fn may_use_cache(request: &Request) -> bool {
-    allows(request.snapshot().cache.as_ref(), request)
+    matches!(check_cache(request), Poll::Ready(true))
 }
 
 /// The facts about the request that were looked up for rules.
