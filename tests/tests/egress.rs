@@ -348,6 +348,22 @@ fn lists_that_deny_see_the_addresses_of_names() {
 }
 
 #[test]
+fn an_answer_from_memory_waits_for_what_its_list_needs() {
+    let origin = Origin::new();
+    origin.on("/", Reply::ok("0123456789").cachable(60));
+    let target = url("near.test", &origin, "/");
+    let proxy = with_names("http_reply_access allow near\nhttp_reply_access deny all\n");
+    for cache in ["MISS", "HIT", "HIT"] {
+        let answer = get(&proxy, &target).expect(200);
+        assert_eq!((answer.cache(), answer.text().as_str()), (cache, "0123456789"));
+    }
+    let part = [("Range", "bytes=1-2,5-6")];
+    let parts = proxy.client().request("GET", &target, &part, b"").response().expect(206).text();
+    assert!(parts.contains("bytes 5-6/10"), "{parts}");
+    assert_eq!(origin.count("/"), 1);
+}
+
+#[test]
 fn lists_about_fields_and_the_cache_see_the_addresses_of_names() {
     let origin = Origin::new();
     origin.on("/", Reply::ok("x".repeat(3_000)).cachable(60).with("X-Secret", "yes"));
@@ -471,6 +487,8 @@ fn a_list_that_waits_looks_up_only_where_it_comes_to_the_question() {
         ("never_direct allow all\nnever_direct allow far\n", 200, 0),
         ("never_direct allow all\nhttp_access deny post far\n", 200, 0),
         ("never_direct allow all\nhttp_access deny !post far\n", 403, 1),
+        ("never_direct allow all\nhttp_reply_access deny post far\n", 200, 0),
+        ("never_direct allow all\nhttp_reply_access deny !post far\n", 403, 1),
         ("never_direct allow all\ncache deny post far\n", 200, 0),
         ("never_direct allow all\ncache deny !post far\n", 200, 1),
     ] {

@@ -104,7 +104,7 @@ lists! {
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
     HttpAccess = "http_access":                          Request,  Waits,  Waits;
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
-    HttpReplyAccess = "http_reply_access":               Answer,   Ahead,  Ahead;
+    HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
     Cache = "cache":                                     Request,  Waits,  Waits;
     AlwaysDirect = "always_direct":                      Request,  Waits,  Waits;

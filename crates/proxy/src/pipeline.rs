@@ -49,6 +49,9 @@ const COMMIT_WAIT_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Admission {
     /// Serve this object.
     Hit(HitObject),
+    /// Serve this object if `http_reply_access` permits it, which needs a fact that is not known
+    /// yet.
+    UndecidedHit(HitObject),
     /// Serve this object to a request that asks for several ranges.
     Ranges(HitObject),
     /// Answer with an error.
@@ -104,6 +107,7 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
         });
     }
     match look_up(core, request) {
+        Ok(hit) if reply::needs_facts(request, hit.object.head()) => Admission::UndecidedHit(hit),
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
             Ok(_) if has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
@@ -143,7 +147,7 @@ pub(crate) async fn proceed(
         admission = admit_permitted(core, request);
     }
     match admission {
-        Admission::Hit(object) | Admission::Ranges(object) => {
+        Admission::Hit(object) | Admission::UndecidedHit(object) | Admission::Ranges(object) => {
             follow::object(transaction, object).await
         }
         Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,

@@ -1,7 +1,7 @@
 //! Rules about answers: `reply_body_max_size` and `http_reply_access`.
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::Config;
+use humboldt_conf::{Config, Need};
 
 use super::conditions::{compile_optional, with_conditions};
 
@@ -11,14 +11,16 @@ pub(crate) const UNLIMITED: u64 = u64::MAX;
 /// The compiled rules.
 pub struct ReplyRules {
     pub(crate) access: Option<RuleList>,
+    /// Whether `access` has a slow ACL.
+    pub(crate) access_may_wait: bool,
     /// Limits in bytes, each with its condition.
     pub(crate) sizes: Vec<(u64, RuleList)>,
 }
 
 impl ReplyRules {
-    /// All lists.
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &RuleList> {
-        self.access.iter().chain(self.sizes.iter().map(|(_, condition)| condition))
+    /// The lists that do not wait.
+    pub(crate) fn fast_lists(&self) -> impl Iterator<Item = &RuleList> {
+        self.sizes.iter().map(|(_, condition)| condition)
     }
 
     /// Compiles the rules; `None` when there are none.
@@ -29,6 +31,8 @@ impl ReplyRules {
             (limit.unwrap_or(UNLIMITED), &rule.terms)
         })?;
         let exist = access.is_some() || !sizes.is_empty();
-        Ok(exist.then_some(Self { access, sizes }))
+        let may_wait = |list: &RuleList| Need::ALL.iter().any(|&need| list.may_need(need));
+        let access_may_wait = access.as_ref().is_some_and(may_wait);
+        Ok(exist.then_some(Self { access, access_may_wait, sizes }))
     }
 }

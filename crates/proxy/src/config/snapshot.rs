@@ -146,7 +146,7 @@ impl Snapshot {
         let mut logs = logs.filter_map(|line| compile_condition(&self.acls, &line.terms).ok());
         AsksAddresses {
             permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
-            answers: self.reply_rules.iter().flat_map(ReplyRules::lists).any(asks)
+            answers: self.reply_rules.iter().flat_map(ReplyRules::fast_lists).any(asks)
                 || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || logs.any(|list| asks(&list)),

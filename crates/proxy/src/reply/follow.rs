@@ -21,7 +21,7 @@ use crate::reply::head::{self, Reply};
 use crate::reply::hit::{self, Started};
 use crate::reply::leave::Leave;
 use crate::reply::stream::{Ended, Relay, cut_off};
-use crate::reply::{local, resume};
+use crate::reply::{facts, local, resume};
 use crate::request::Request;
 use crate::rules::reply;
 use crate::storing::invalidate;
@@ -155,6 +155,7 @@ async fn await_head(
         })
         .await;
         if let Some(interim) = interim {
+            facts::gather(transaction, &interim).await.ok_or(Waited::ClientGone)?;
             head::send_interim(transaction.client, transaction.request, &interim);
             if transaction.client.flush().await.is_err() {
                 return Err(Waited::ClientGone);
@@ -179,6 +180,9 @@ async fn stream(
 ) -> Served {
     let (core, request) = (transaction.core, transaction.request);
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(Report::route));
+    if facts::gather(transaction, &head.head).await.is_none() {
+        return Served::Done(transaction.client_gone(outcome));
+    }
     let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
         Ok(limit_bytes) => limit_bytes,
         Err(refusal) => {
@@ -321,6 +325,9 @@ async fn begun(
 /// Serves a complete object.
 pub(crate) async fn object(transaction: &mut Transaction<'_>, object: HitObject) -> Outcome {
     let (head, body_bytes) = (object.object.head(), object.object.body_bytes());
+    if facts::gather(transaction, head).await.is_none() {
+        return transaction.client_gone(Outcome::local(Tag::None, 0));
+    }
     if let Err(refusal) = reply::check(transaction.request, head, Some(body_bytes)) {
         return local::refused(transaction, refusal, None).await;
     }

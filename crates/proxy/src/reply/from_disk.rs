@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::reply::follow::{self, follow};
 use crate::reply::hit::Stored;
 use crate::reply::stream::{Ended, cut_off};
-use crate::reply::{assemble, head, local, resume};
+use crate::reply::{assemble, facts, head, local, resume};
 use crate::rules::reply;
 use crate::transaction::{Served, Transaction};
 
@@ -84,10 +84,13 @@ async fn serve_alone(
     selection: Selection,
 ) -> Served {
     let (core, request) = (transaction.core, transaction.request);
+    let mut outcome = Outcome::hit(selection.tag, selection.status).with_head(&hit.head);
+    if facts::gather(transaction, &hit.head).await.is_none() {
+        return Served::Done(transaction.client_gone(outcome.unsent()));
+    }
     if let Err(refusal) = reply::check(request, &hit.head, hit.body_bytes()) {
         return Served::Done(local::refused(transaction, refusal, None).await);
     }
-    let mut outcome = Outcome::hit(selection.tag, selection.status).with_head(&hit.head);
     let mut buffer = Vec::new();
     if let Some(part) = selection.range {
         match transaction.while_it_stays(pin!(read_some(core, &mut hit, part, &mut buffer))).await {

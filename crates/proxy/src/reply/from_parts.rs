@@ -19,7 +19,7 @@ use crate::lookup::selection;
 use crate::outcome::Outcome;
 use crate::reply::assemble::{self, Assembly, Source};
 use crate::reply::follow::{self, follow};
-use crate::reply::local;
+use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::{access, reply};
 use crate::storing::{deliver, parts};
@@ -41,14 +41,17 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
     let (core, request) = (transaction.core, transaction.request);
     let mut list = PartList::of(object)?;
     let wanted = wanted(request, object, list.complete_bytes)?;
-    if let Err(refusal) = reply::check(request, &object.head, Some(wanted.body_bytes())) {
-        return Some(Served::Done(local::refused(transaction, refusal, None).await));
-    }
     let report = Report::because(Forward::Partial);
     let gone = |transaction: &Transaction<'_>, tag| {
         let outcome = Outcome::miss(tag, 0, Some(report.route()));
         Some(Served::Done(transaction.client_gone(outcome)))
     };
+    if facts::gather(transaction, &object.head).await.is_none() {
+        return gone(transaction, Tag::Hit);
+    }
+    if let Err(refusal) = reply::check(request, &object.head, Some(wanted.body_bytes())) {
+        return Some(Served::Done(local::refused(transaction, refusal, None).await));
+    }
     let wanted_bytes = wanted.all();
     let opening = open(core, request, &mut list, &wanted_bytes);
     let Some(opening) = transaction.while_it_stays(pin!(opening)).await else {

@@ -273,6 +273,11 @@ pub(crate) fn ask<'l>(
     list.check(&Subject { response, ..subject(request) }).into()
 }
 
+/// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
+pub(crate) fn is_undecided(list: &RuleList, request: &Request, response: &ResponseHead) -> bool {
+    matches!(ask(list, request, Some(response)), Decision::Unanswered(_))
+}
+
 /// Whether an answer may go to the client (`http_reply_access`).
 pub(crate) fn may_reply(
     list: &RuleList,

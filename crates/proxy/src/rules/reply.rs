@@ -8,6 +8,7 @@ use humboldt_http::{Method, ResponseHead};
 use humboldt_store::StoredHead;
 
 use crate::config::reply_rules::{ReplyRules, UNLIMITED};
+use crate::core::Core;
 use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::Refusal;
@@ -19,8 +20,28 @@ pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
     rules.map_or(UNLIMITED, |rules| limit(rules, request, response).unwrap_or(0))
 }
 
+/// Whether `http_reply_access` needs a fact to decide about an answer with this head that is not
+/// known yet: see [`get_facts`].
+pub(crate) fn needs_facts(request: &Request, head: &StoredHead) -> bool {
+    let rules = request.snapshot().reply_rules.as_ref().filter(|rules| rules.access_may_wait);
+    let Some(list) = rules.and_then(|rules| rules.access.as_ref()) else { return false };
+    // See `check` and `check_interim`.
+    let is_asked = !is_bodiless_status(head.status) || head.status < 200;
+    is_asked && access::is_undecided(list, request, &head.to_response_head())
+}
+
+/// Gets the facts that `http_reply_access` needs to decide about an answer with this head.
+pub(crate) async fn get_facts(core: &Core, request: &Request, head: &StoredHead) {
+    let rules = request.snapshot().reply_rules.as_ref();
+    if let Some(list) = rules.and_then(|rules| rules.access.as_ref()) {
+        _ = access::decide(core, list, request, Some(&head.to_response_head())).await;
+    }
+}
+
 /// Whether an answer may go to the client, and how many bytes of it if its length is not known yet.
 /// Answers that cannot have a body always may, as in Squid.
+///
+/// The lists do not wait here. One that needs a fact that is not known refuses.
 pub(crate) fn check(
     request: &Request,
     head: &StoredHead,

@@ -15,11 +15,11 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
 use crate::fetch::ask::{Ask, AskTunnel, Manner};
-use crate::fetch::converse::Answer;
+use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
 use crate::outcome::Outcome;
-use crate::reply::local;
+use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
 use crate::rules::{reply, upgrades};
@@ -157,6 +157,9 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
         Some(Err(failure)) => local::failed(transaction, failure, outcome(Tag::Miss, 0)).await,
         Some(Ok(Switched::No(answer))) => upload::relay(transaction, job, answer).await,
         Some(Ok(Switched::Yes(server, head))) => {
+            if facts::gather(transaction, &interim_head(&head)).await.is_none() {
+                return transaction.client_gone(outcome(Tag::Tunnel, 0));
+            }
             if let Err(refusal) = reply::check_interim(request, &head) {
                 return local::refused(transaction, refusal, Some(report.route())).await;
             }

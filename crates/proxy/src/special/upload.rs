@@ -20,7 +20,7 @@ use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
 use crate::outcome::Outcome;
-use crate::reply::{follow, head, local};
+use crate::reply::{facts, follow, head, local};
 use crate::storing::{deliver, invalidate};
 use crate::transaction::Transaction;
 
@@ -131,7 +131,9 @@ async fn until_head(
         .await?;
         match head.status {
             ..200 => {
-                head::send_interim(transaction.client, request, &interim_head(&head));
+                let interim = interim_head(&head);
+                facts::gather(transaction, &interim).await.ok_or(UploadEnd::ClientGone)?;
+                head::send_interim(transaction.client, request, &interim);
                 if transaction.client.flush().await.is_err() {
                     return Err(UploadEnd::ClientGone);
                 }
