@@ -177,6 +177,8 @@ fn where_a_parent_finds_no_server_for_a_tunnel_another_is_asked() {
     for (answer, status, is_second_asked) in [
         ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nfar", 200, true),
         ("HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 3\r\n\r\nfar", 200, true),
+        // Another protocol, which nobody asked for.
+        ("HTTP/1.1 101 Other\r\nUpgrade: x\r\n\r\nHTTP/1.1 200 Here\r\n\r\n", 200, true),
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", 403, false),
         ("HTTP/1.1 407 Who\r\nContent-Length: 2\r\n\r\nno", 407, false),
     ] {
