@@ -18,6 +18,10 @@ pub enum Stream {
     /// To any machine. The bytes are those on the wire.
     Tcp(TcpStream),
     /// To a process of this machine, through a socket of the family AF_UNIX (unix(7)).
+    ///
+    /// Such a socket has no reset: the other end cannot tell a cut answer, whose end is the end of
+    /// the connection, from a whole one. So no client may be served on one as long as such answers
+    /// are passed on without a length.
     Unix(UnixStream),
 }
 

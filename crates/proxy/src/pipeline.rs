@@ -92,11 +92,14 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
     if !is_internal && !access::knows_enough_for_answers(request) {
         return Admission::NeedsAddresses;
     }
-    let may_use_cache = match access::check_cache(request) {
-        Poll::Pending if !is_internal => return Admission::UndecidedCache,
-        decided => matches!(decided, Poll::Ready(true)),
+    if !request.is_cachable_method() || is_internal {
+        return Admission::Special;
+    }
+    // Also for an upgrade: without one the answer may be stored.
+    let Poll::Ready(may_use_cache) = access::check_cache(request) else {
+        return Admission::UndecidedCache;
     };
-    if !request.is_cachable_method() || is_internal || request.wants_upgrade() {
+    if request.wants_upgrade() {
         return Admission::Special;
     }
     if !may_use_cache {

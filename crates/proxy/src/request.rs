@@ -55,6 +55,8 @@ pub(crate) struct Request {
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
     /// The decision of `cache`, once there is one. The list is asked once.
     pub(crate) may_use_cache: OnceCell<bool>,
+    /// Random bits for `random` ACLs, once one was asked.
+    pub(crate) random: OnceCell<u64>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -75,6 +77,7 @@ impl Request {
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
             may_use_cache: OnceCell::new(),
+            random: OnceCell::new(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -91,6 +94,7 @@ impl Request {
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
         self.may_use_cache = OnceCell::new();
+        self.random = OnceCell::new();
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);
         }

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "mapping memory by hand is the purpose of this module")]
 
-pub(crate) use system::{fault_in, forget, map, map_huge, unmap};
+pub(crate) use system::{fault_in, forget, map, map_huge, stay_small, unmap};
 
 /// Length of a huge page, where pages have 4 KiB.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
@@ -31,6 +31,21 @@ mod system {
     /// multiple of [`HUGE_BYTES`]. The kernel finds the memory of a huge page in one step instead
     /// of five hundred; touching one byte of it allocates the whole page.
     pub(crate) fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
+        let kept = map_aligned(bytes)?;
+        // SAFETY: changes only how memory is mapped, before it is used. Systems without huge pages
+        // refuse.
+        let _ = unsafe { madvise(kept.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        Some(kept)
+    }
+
+    /// A mapping that begins at a multiple of [`HUGE_BYTES`]. Below one of that kind the next lies
+    /// right beside it, so that the system keeps them as one: it bounds the number of mappings.
+    fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
+        let first = map(bytes)?;
+        if first.as_ptr().addr().is_multiple_of(HUGE_BYTES) {
+            return Some(first);
+        }
+        unmap(first, bytes);
         let start = map(bytes.checked_add(HUGE_BYTES)?)?;
         let before = start.as_ptr().align_offset(HUGE_BYTES).min(HUGE_BYTES);
         // SAFETY: `before + bytes` bytes of the mapping lie before it.
@@ -40,10 +55,14 @@ mod system {
                 unmap(rest, bytes);
             }
         }
-        // SAFETY: changes only how memory is mapped, before it is used. Systems without huge pages
-        // refuse.
-        let _ = unsafe { madvise(kept.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         Some(kept)
+    }
+
+    /// Takes the request for huge pages back. Those that are there stay until a part of them is
+    /// given back.
+    pub(crate) fn stay_small(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: changes only how memory is mapped.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
     }
 
     /// Gives a mapping back, or whole pages at its start or its end.
@@ -98,4 +117,6 @@ mod system {
     pub(crate) fn fault_in(_: NonNull<u8>, _: usize) {}
 
     pub(crate) fn forget(_: NonNull<u8>, _: usize) {}
+
+    pub(crate) fn stay_small(_: NonNull<u8>, _: usize) {}
 }

@@ -154,7 +154,12 @@ impl PagePool {
     /// stay usable and are faulted in again on demand. For when the limit shrinks, not for every
     /// day.
     pub fn release_free(&self) -> u64 {
-        self.inner().free.gather(|free| {
+        self.inner().free.gather(|common: &mut Common| {
+            // The kernel would fill a huge page up again as soon as one page in it is used.
+            for slab in &common.slabs {
+                mapping::stay_small(slab.base, SLAB_PAGES * PAGE_BYTES);
+            }
+            let free = &mut common.free;
             // Highest address first, so that the lowest is handed out next.
             free.sort_unstable_by_key(|page| std::cmp::Reverse(page.data()));
             for run in free.chunk_by(|high, low| {

@@ -13,8 +13,8 @@ const ACCELERATE_AFTER: u32 = 3;
 /// drained only by the steps down that follow.
 const STEP_UP_MAX: f64 = 0.4;
 
-/// A step up grows only while the mean response time is below this part of the window's lower end:
-/// a subject that becomes slower is near its limit.
+/// A step up grows only while the time that the subject itself adds is below this part of the
+/// window's lower end, in the mean: a subject that becomes slower is near its limit.
 const QUICK: f64 = 0.25;
 
 /// A load that the subject keeps up with has answers for at least this share of its requests.
@@ -123,7 +123,7 @@ impl Classic {
     /// Whether the subject is far from its limit.
     fn is_quick(&self, filling: bool, tally: &Tally) -> bool {
         let (min_us, _) = self.window_us(filling);
-        tally.response().mean_us() < min_us * QUICK && is_keeping_up(tally)
+        added_mean_us(tally) < min_us * QUICK && is_keeping_up(tally)
     }
 
     /// The step after `in_a_row` equal verdicts.
@@ -141,6 +141,14 @@ impl Classic {
 fn is_catching_up(tally: &Tally) -> bool {
     let gained = tally.answers().saturating_sub(tally.due);
     gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
+}
+
+/// Mean of all response times without the simulated delays.
+fn added_mean_us(tally: &Tally) -> f64 {
+    let classes = [&tally.hits.added, &tally.misses.added, &tally.others.added];
+    let sum_us: u128 = classes.iter().map(|added| added.sum_us()).sum();
+    let count: u64 = classes.iter().map(|added| added.count()).sum();
+    sum_us as f64 / count.max(1) as f64
 }
 
 /// Whether nearly as many requests were answered as came.
@@ -189,13 +197,13 @@ impl Controller for Classic {
             self.good_per_s = Some(load_per_s);
         }
         let (factor, state) = match side {
+            Side::Above if is_kept => (1.0, "catching up"),
             // A long step led here. Short ones down would leave a queue for many samples.
             Side::Above if overshot && self.settings.step_accelerates => {
                 let back = self.good_per_s.map_or(1.0, |good_per_s| good_per_s / load_per_s);
                 (back.clamp(1.0 - STEP_DOWN_MAX, 1.0 - self.settings.step), "step back")
             }
             Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
-            Side::Above if is_kept => (1.0, "catching up"),
             Side::Above if is_draining => (1.0 - self.step(STEP_DOWN_MAX), "drain"),
             Side::Above => (1.0 - self.step(STEP_DOWN_MAX), "down"),
             Side::Inside => (1.0, "stay"),
@@ -264,7 +272,9 @@ mod tests {
         let mut view = View { load_per_s: classic.first_load_per_s(), filling, ..View::default() };
         let judge = |mean_ms: &u64| {
             let mut tally = Tally { period_us: 60_000_000, due: 1_000, ..Tally::default() };
-            (0..1_000).for_each(|_| tally.misses.add(10, mean_ms * 1_000, 1_000));
+            // Servers that think for a second, where the answer takes that long.
+            let added_us = (mean_ms * 1_000).saturating_sub(1_000_000);
+            (0..1_000).for_each(|_| tally.misses.add(10, mean_ms * 1_000, added_us));
             view.load_per_s = classic.judge(&view, &tally).next_load_per_s;
             (view.load_per_s * 100.0).round() / 100.0
         };
@@ -283,11 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn steps_grow_while_the_subject_is_quick() {
-        let means_ms = [300, 300, 300, 300, 300, 1_800];
+    fn steps_grow_while_the_subject_adds_little_to_the_delays_of_its_servers() {
+        let means_ms = [1_300, 1_300, 1_300, 1_300, 1_300, 1_800];
         let next = loads(&ClassicSettings::default(), false, &means_ms);
         assert_eq!(next, [105.0, 110.25, 115.76, 127.34, 152.81, 127.34]);
-        let next = loads(&ClassicSettings::default(), false, &[300, 300, 300, 300, 400, 1_400]);
+        let means_ms = [1_300, 1_300, 1_300, 1_300, 1_400, 1_450];
+        let next = loads(&ClassicSettings::default(), false, &means_ms);
         assert_eq!(next, [105.0, 110.25, 115.76, 127.34, 133.71, 140.39], "slower: near its limit");
     }
 
@@ -296,7 +307,7 @@ mod tests {
         let mut classic = Classic::new(&ClassicSettings::default(), 1.0).unwrap();
         let mut judge = |load_per_s: f64, due: u64, answers: u64, mean_ms: u64| {
             let mut tally = Tally { period_us: 60_000_000, due, ..Tally::default() };
-            (0..answers).for_each(|_| tally.misses.add(10, mean_ms * 1_000, 1_000));
+            (0..answers).for_each(|_| tally.misses.add(10, mean_ms * 1_000, mean_ms * 1_000));
             classic.judge(&View { load_per_s, ..View::default() }, &tally)
         };
         judge(100.0, 1_000, 1_000, 100);

@@ -23,8 +23,8 @@ const FAR_FACTOR: f64 = 4.0;
 /// After this many steps up in a row a clearly sustained sample is accepted without a hold.
 const STRIDE_UPS: u32 = 2;
 
-/// After this many of them the peak is far away (2.4 times the load at their beginning was
-/// sustained), and the search climbs by doubling again.
+/// After this many of them the peak is far away (with the default step 2.4 times the load at
+/// their beginning was sustained), and the search climbs by doubling again.
 const CLIMB_UPS: u32 = 8;
 
 /// Loads that differ by less than this factor are near enough to go on in steps.

@@ -33,8 +33,15 @@ const PROXY_ROWS: [&[&str]; 9] = [
 ];
 
 /// Sockets by their names.
-const SOCKETS: [&str; 6] =
-    ["TcpListener", "TcpSocket", "TcpStream", "UnixDatagram", "UnixListener", "UnixStream"];
+const SOCKETS: [&str; 7] = [
+    "TcpListener",
+    "TcpSocket",
+    "TcpStream",
+    "UnixDatagram",
+    "UnixListener",
+    "UnixSocket",
+    "UnixStream",
+];
 
 /// The crates that hold sockets and know HTTP/1, with all their files.
 const PROTOCOL_CRATES: [&str; 3] = ["crates/exchange/", "crates/http/", "crates/net/"];

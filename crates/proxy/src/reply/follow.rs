@@ -181,7 +181,7 @@ async fn stream(
     let (core, request) = (transaction.core, transaction.request);
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(Report::route));
     if facts::gather(transaction, &head.head).await.is_none() {
-        return Served::Done(transaction.client_gone(outcome));
+        return Served::Done(transaction.client_gone(waiting(tag, report)));
     }
     let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
         Ok(limit_bytes) => limit_bytes,
@@ -326,7 +326,11 @@ async fn begun(
 pub(crate) async fn object(transaction: &mut Transaction<'_>, object: HitObject) -> Outcome {
     let (head, body_bytes) = (object.object.head(), object.object.body_bytes());
     if facts::gather(transaction, head).await.is_none() {
-        return transaction.client_gone(Outcome::local(Tag::None, 0));
+        return transaction.client_gone(Outcome::miss(
+            object.tag,
+            0,
+            object.route.map(|route| *route),
+        ));
     }
     if let Err(refusal) = reply::check(transaction.request, head, Some(body_bytes)) {
         return local::refused(transaction, refusal, None).await;

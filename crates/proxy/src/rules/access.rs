@@ -82,11 +82,10 @@ pub(crate) async fn decide<'l>(
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    // One subject for all rounds, so that a list that is asked again finds the same random bits.
     let mut subject = Subject { response, ..subject(request) };
     let mut questions = 0;
     loop {
-        let verdict = list.check(&subject);
+        let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
         questions += 1;
         if questions > QUESTIONS_MAX || !answer(core, request, question).await {
@@ -114,7 +113,7 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
     let subject = subject(request);
     for list in client_lists(snapshot) {
-        match list.check(&subject) {
+        match check_list(list, request, &subject) {
             Verdict::Needs(_) => return Poll::Pending,
             decided => client_may(snapshot, decided.into())?,
         }
@@ -138,7 +137,7 @@ fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal
 /// Applies [`permit`] to the lists of a client's request.
 fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
     let allow = |one: &Subject<'_>| {
-        client_lists(request.snapshot()).all(|list| list.check(one).is_allowed())
+        client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
     };
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
@@ -246,8 +245,9 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     };
     let as_tunnel =
         Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
-    let allow =
-        |subject: &Subject<'_>| client_lists(snapshot).all(|list| list.check(subject).is_allowed());
+    let allow = |subject: &Subject<'_>| {
+        client_lists(snapshot).all(|list| check_list(list, request, subject).is_allowed())
+    };
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
@@ -258,7 +258,8 @@ pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refus
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
     let decision = decide(core, list, request, None).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
-    match permit(request, &subject(request), |one| list.check(one).is_allowed()) {
+    let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
+    match permit(request, &subject(request), allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
     }
@@ -270,7 +271,7 @@ pub(crate) fn ask<'l>(
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    list.check(&Subject { response, ..subject(request) }).into()
+    check_list(list, request, &Subject { response, ..subject(request) }).into()
 }
 
 /// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
@@ -335,7 +336,7 @@ pub(crate) fn says_or_refuses(
 
 /// Whether a list allows the request, had it come from `client`.
 pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -> bool {
-    list.check(&Subject { client_ip: client, ..subject(request) }).is_allowed()
+    check_list(list, request, &Subject { client_ip: client, ..subject(request) }).is_allowed()
 }
 
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
@@ -345,7 +346,7 @@ pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
-    match list.check(&subject(request)) {
+    match check_list(list, request, &subject(request)) {
         Verdict::Needs(_) => Poll::Pending,
         decided => {
             let allowed = Decision::from(decided).is_allowed();
@@ -398,9 +399,21 @@ fn subject(request: &Request) -> Subject<'_> {
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
-        random: if snapshot.uses_random { random() } else { 0 },
+        random: 0,
         is_internal: own::is_internal(request),
     }
+}
+
+/// Checks a list. It finds the same random bits whenever it is asked about one request, for example
+/// after it has waited; two lists find different ones, as in Squid.
+fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
+    if !request.snapshot().uses_random {
+        return list.check(subject);
+    }
+    let of_request = *request.random.get_or_init(random);
+    let of_list = std::ptr::from_ref(list).addr() as u64;
+    let random = Rng::new(of_request ^ of_list).next_u64();
+    list.check(&Subject { random, ..*subject })
 }
 
 thread_local! {

@@ -64,8 +64,11 @@ pub(crate) async fn store_lending(
     body: &[u8],
 ) -> bool {
     let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
-    // A task cuts ranges out of a flow, and may take its time.
-    if job.request.head.fields.has(FieldName::Range) {
+    // A task cuts ranges out of a flow, and may take its time; and so may a list that waits. The
+    // memory of the scheme would stay meanwhile.
+    let rules = job.request.snapshot().reply_rules.as_ref();
+    let may_wait = rules.is_some_and(|rules| rules.access_may_wait);
+    if may_wait || job.request.head.fields.has(FieldName::Range) {
         return false;
     }
     let Some(head) = cache.store_lending(writer, url, dir, body) else { return false };

@@ -112,9 +112,9 @@ impl<M, L> FreePages<M, L> {
         }
     }
 
-    /// Moves free pages to the common list, and hands that to `use_all`. A page that is freed
+    /// Moves free pages to the common list, and hands it to `use_all`. A page that is freed
     /// meanwhile stays in its magazine.
-    pub(super) fn gather<P, C, R>(&self, use_all: impl FnOnce(&mut Vec<P>) -> R) -> R
+    pub(super) fn gather<P, C, R>(&self, use_all: impl FnOnce(&mut C) -> R) -> R
     where
         M: Lock<Vec<P>>,
         L: Lock<C>,
@@ -127,7 +127,7 @@ impl<M, L> FreePages<M, L> {
         }
         let mut common = self.common.lock();
         common.free().append(&mut gathered);
-        use_all(common.free())
+        use_all(&mut common)
     }
 }
 
@@ -193,7 +193,7 @@ mod models {
     fn taking_and_gathering_never_wait_for_each_other_in_a_circle() {
         explore(|pages| {
             let gathering = Arc::clone(&pages);
-            let gathering = spawn(move || gathering.gather(|all| all.len()));
+            let gathering = spawn(move || gathering.gather(|all: &mut Numbers| all.free.len()));
             let other = Arc::clone(&pages);
             let other = spawn(move || {
                 let page = other.take(1, Numbers::carve).expect("there are more");
@@ -216,10 +216,10 @@ mod models {
         explore(|pages| {
             (0..super::super::MAGAZINE_PAGES_MAX as u32).for_each(|page| pages.put(0, page));
             let gathering = Arc::clone(&pages);
-            let gathering = spawn(move || gathering.gather(|all| all.len()));
+            let gathering = spawn(move || gathering.gather(|all: &mut Numbers| all.free.len()));
             pages.put(0, 2000);
             gathering.join();
-            let mut all = pages.gather(std::mem::take);
+            let mut all = pages.gather(|all: &mut Numbers| std::mem::take(&mut all.free));
             all.sort_unstable();
             all.dedup();
             assert_eq!(

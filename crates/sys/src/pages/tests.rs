@@ -142,3 +142,34 @@ fn memory_is_given_back_while_threads_take_and_free_pages() {
     });
     assert_eq!(pool.in_use(), 0);
 }
+
+/// Mappings of this process whose addresses lie in one of these ranges.
+#[cfg(not(miri))]
+fn mappings_of(ranges: &[std::ops::Range<usize>]) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    let bounds = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
+    let hex = |text: &str| usize::from_str_radix(text, 16).expect("an address");
+    bounds
+        .filter(|(from, to)| {
+            ranges.iter().any(|range| hex(from) < range.end && range.start < hex(to))
+        })
+        .count()
+}
+
+/// The system has a bound for the number of mappings (65,530 unless it is changed), and a cache of
+/// hundreds of gigabytes has more slabs.
+#[cfg(not(miri))]
+#[test]
+fn slabs_lie_side_by_side_as_few_mappings() {
+    const SLABS: usize = 40;
+    let pool = PagePool::new((SLABS * SLAB_PAGES) as u64);
+    let pages: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+    assert_eq!(pages.len(), SLABS * SLAB_PAGES);
+    let ranges: Vec<_> = pool.inner().free.gather(|common: &mut Common| {
+        let start = |slab: &Slab| slab.base.as_ptr().addr();
+        common.slabs.iter().map(|slab| start(slab)..start(slab) + SLAB_PAGES * PAGE_BYTES).collect()
+    });
+    // Other tests make mappings meanwhile, which may lie between.
+    let mappings = mappings_of(&ranges);
+    assert!(mappings <= SLABS / 4, "{mappings} mappings of {SLABS} slabs");
+}

@@ -5,7 +5,7 @@
 use super::limits;
 use crate::Failure;
 use crate::fleet::protocol::{RouteOrder, WorldOrder};
-use crate::fleet::{Fleet, Mission};
+use crate::fleet::{Fleet, FleetError, Mission};
 use crate::interrupt::Interrupt;
 use crate::tls::RunTls;
 use humboldt_lab_record::{OriginTally, Tally};
@@ -55,7 +55,12 @@ pub(crate) fn calibrate(
     let near = (Some(0), Some(0.0));
     let world = WorldOrder { server_link: near, client_link: near, ..world.clone() };
     let authority = tls.map(RunTls::authority);
-    let origins = fleet.start_origins(&world, listen, false, authority).map_err(Failure::usage)?;
+    let begun = fleet.start_origins(&world, listen, false, authority);
+    let origins = begun.map_err(|error| match error {
+        // A port that is taken, for example.
+        FleetError::Failed { .. } => Failure::usage(error),
+        FleetError::Agent { .. } | FleetError::Confused { .. } => Failure::run(error),
+    })?;
     let mission = Mission {
         route: RouteOrder::Direct,
         origins,
