@@ -137,7 +137,7 @@ pub(crate) struct PeakArgs {
         conflicts_with = "attach"
     )]
     pub(crate) instances: u32,
-    /// A small but complete run: cache of 256 MB, time scale 0.03, at most 150 s
+    /// A small but complete run: cache of 384 MB, time scale 0.03, at most 155 s
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder for the report [default: named after the subject and a number, in the current folder]

@@ -16,9 +16,9 @@ use humboldt_lab_workload::Workload;
 use std::sync::Arc;
 
 /// `--quick`: small enough for three minutes, large enough to fill twice.
-const QUICK_CACHE_BYTES: u64 = 256 << 20;
+const QUICK_CACHE_BYTES: u64 = 384 << 20;
 const QUICK_TIME_SCALE: f64 = 0.03;
-const QUICK_TIME_MAX_S: f64 = 150.0;
+const QUICK_TIME_MAX_S: f64 = 155.0;
 
 /// Length of a sample before scaling. Shorter ones give a quick run enough of them.
 const SAMPLE_S: f64 = 60.0;
