@@ -5,7 +5,7 @@ use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::message::Head;
 use humboldt_tests::origin::Wire;
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
-use humboldt_tests::{Client, Origin, Proxy, Reply, Response};
+use humboldt_tests::{Origin, Proxy, Reply, Response};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const DENY_BAD: &str = "http_reply_access deny bad\n";
 /// Objects are on disk only.
 const ON_DISK: &str = "cache_mem 0\ncache_dir ring {dir}/store 64\n";
 
-/// A request for a part.
+/// The method and the fields of a request, and the status of its answer.
 type Way = (&'static str, &'static [(&'static str, &'static str)], u16);
 
 /// A proxy that asks a parent for everything: it looks names up for its lists only.
@@ -119,5 +119,323 @@ fn an_answer_from_disk_waits_for_what_its_list_needs() {
         let asked = stage.store(path);
         is_decided_by_the_address(&stage, path, &WAYS);
         assert_eq!(stage.parent.count(path), asked, "{path} came from disk");
+    }
+}
+
+#[test]
+fn an_answer_that_is_read_from_disk_into_memory_waits_for_what_its_list_needs() {
+    let mut stage = Stage::new(&format!("cache_dir ring {{dir}}/store 64\n{DENY_BAD}"));
+    stage.parent.on("/a", secret(60));
+    let asked = stage.store("/a");
+    stage.proxy.restart();
+    stage.host_is_good(false);
+    is_refused(stage.get("/a"), "before it was ever served");
+    is_decided_by_the_address(&stage, "/a", &WAYS);
+    assert_eq!(stage.parent.count("/a"), asked, "it came from the cache");
+}
+
+#[test]
+fn an_answer_that_the_server_confirms_waits_for_what_its_list_needs() {
+    let stage = Stage::new(DENY_BAD);
+    stage.parent.on("/old", secret(60).with("Cache-Control", "no-cache"));
+    let _ = stage.get("/old").expect(200);
+    is_decided_by_the_address(&stage, "/old", &WAYS);
+    assert_eq!(stage.parent.last("/old").field("If-None-Match"), Some("\"secret\""));
+}
+
+/// Sends the part that is asked for of ten bytes.
+fn send_part(head: &Head, wire: &mut Wire) {
+    let range = head.field("Range").unwrap_or("bytes=0-9").trim_start_matches("bytes=");
+    let (first, last) = range.split_once('-').unwrap_or_default();
+    let (first, last) = (first.parse().unwrap_or(0), last.parse().unwrap_or(9));
+    let body = "SECRETabcd".get(first..=last).unwrap_or_default();
+    wire.send(format!(
+        "HTTP/1.1 206 Partial Content\r\nETag: \"a\"\r\nX-Secret: yes\r\nCache-Control: max-age=600\r\n\
+         Content-Range: bytes {first}-{last}/10\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+}
+
+#[test]
+fn parts_that_are_put_together_wait_for_what_their_list_needs() {
+    let stage = Stage::new(DENY_BAD);
+    stage.parent.handle("/part", send_part);
+    let part = |range| stage.ask("GET", "/part", &[("Range", range)], b"");
+    assert_eq!(part("bytes=0-5").expect(206).text(), "SECRET");
+    until("a hit of the part", || (part("bytes=0-5").cache() == "HIT").then_some(()));
+    let asked = stage.parent.count("/part");
+    let stored: Way = ("GET", &[("Range", "bytes=0-5")], 206);
+    is_decided_by_the_address(&stage, "/part", &[stored]);
+    assert_eq!(stage.parent.count("/part"), asked, "the part was stored");
+    // With a gap.
+    stage.host_is_good(false);
+    is_refused(part("bytes=0-7"), "a stored part and a missing one");
+    assert_eq!(stage.parent.count("/part"), asked, "the gap was fetched for nobody");
+    stage.host_is_good(true);
+    assert_eq!(part("bytes=0-7").expect(206).text(), "SECRETab");
+    assert_eq!(stage.parent.last("/part").field("Range"), Some("bytes=6-7"));
+    assert_eq!(stage.dns.asked(HOST), 1);
+}
+
+#[test]
+fn a_client_that_joins_a_fetch_waits_for_what_its_list_needs() {
+    for is_good in [true, false] {
+        let rules = "acl guest req_header X-Guest yes\nhttp_reply_access deny guest bad\n";
+        let (stage, gate) = (Stage::new(rules), Arc::new(Gate::default()));
+        stage.host_is_good(is_good);
+        let at_parent = Arc::clone(&gate);
+        stage.parent.handle("/new", move |_, wire| {
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Secret: yes\r\n");
+            wire.send("Content-Length: 12\r\n\r\nSECRET");
+            at_parent.pass();
+            wire.send("SECRET");
+        });
+        let mut first = stage.proxy.client();
+        first.request("GET", &url("/new"), &[], b"");
+        let _ = first.head();
+        assert_eq!(first.bytes(6), b"SECRET");
+        assert_eq!(stage.dns.asked(HOST), 0, "the list does not come to the question");
+        let mut guest = stage.proxy.client();
+        guest.request("GET", &url("/new"), &[("X-Guest", "yes")], b"");
+        if is_good {
+            assert_eq!((guest.head().word(1), &*guest.bytes(6)), ("200", &b"SECRET"[..]));
+        } else {
+            is_refused(guest.response(), "a guest");
+        }
+        gate.open();
+        assert_eq!(first.bytes(6), b"SECRET");
+        if is_good {
+            assert_eq!(guest.bytes(6), b"SECRET");
+        }
+        assert_eq!((stage.dns.asked(HOST), stage.parent.count("/new")), (1, 1));
+    }
+}
+
+#[test]
+fn a_client_whose_list_waits_holds_up_nobody_who_shares_its_fetch() {
+    let rules = "acl guest req_header X-Guest yes\nhttp_reply_access deny guest bad\n";
+    let (stage, gate) = (Stage::new(rules), Arc::new(Gate::default()));
+    stage.dns.on(HOST, Says::Nothing);
+    let at_parent = Arc::clone(&gate);
+    stage.parent.handle("/new", move |_, wire| {
+        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 8000006\r\n");
+        wire.send("\r\nSECRET");
+        at_parent.pass();
+        wire.send(vec![b'x'; 8_000_000]);
+    });
+    let mut first = stage.proxy.client();
+    first.request("GET", &url("/new"), &[], b"");
+    let _ = first.head();
+    let mut guest = stage.proxy.client();
+    guest.request("GET", &url("/new"), &[("X-Guest", "yes")], b"");
+    until("the guest's question", || (stage.dns.asked(HOST) > 0).then_some(()));
+    gate.open();
+    assert_eq!(first.bytes(8_000_006).len(), 8_000_006);
+    assert!(!guest.has_input(), "the guest has something that no list has permitted");
+}
+
+/// Sends 103 and then 200.
+fn hint_and_answer(_: &Head, wire: &mut Wire) {
+    wire.send("HTTP/1.1 103 Early Hints\r\nLink: </SECRET.css>\r\n\r\n");
+    wire.send("HTTP/1.1 200 OK\r\nX-Secret: yes\r\nContent-Length: 6\r\n\r\nSECRET");
+}
+
+#[test]
+fn an_interim_answer_waits_for_what_its_list_needs() {
+    let of_hints = "acl hints http_status 103\nhttp_reply_access deny hints bad\n";
+    for (rules, status_for_bad) in [(of_hints, 200), (DENY_BAD, 403)] {
+        let stage = Stage::new(rules);
+        stage.parent.handle("/hints", hint_and_answer);
+        for (method, body) in [("GET", ""), ("POST", ""), ("POST", "body")] {
+            let what = format!("{method} {body} {rules}");
+            stage.host_is_good(true);
+            let answer = stage.ask(method, "/hints", &[], body.as_bytes()).expect(200);
+            let hints: Vec<_> = answer.interim.iter().map(|head| head.word(1)).collect();
+            assert_eq!((hints, answer.text().as_str()), (vec!["103"], "SECRET"), "{what}");
+            assert_eq!(stage.dns.asked(HOST), 1, "{what}");
+            stage.host_is_good(false);
+            let answer = stage.ask(method, "/hints", &[], body.as_bytes());
+            assert!(answer.interim.is_empty(), "{what}: {:?}", answer.interim);
+            assert_eq!(stage.dns.asked(HOST), 1, "{what}");
+            match status_for_bad {
+                403 => is_refused(answer, &what),
+                status => assert_eq!(answer.expect(status).text(), "SECRET", "{what}"),
+            }
+        }
+    }
+}
+
+/// The fields of a request to switch to WebSocket.
+const WEB_SOCKET: [(&str, &str); 4] = [
+    ("Connection", "upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
+
+const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                        Connection: Upgrade\r\nX-Secret: yes\r\n\
+                        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nSECRET";
+
+#[test]
+fn a_tunnel_by_upgrade_waits_for_what_the_list_of_its_101_needs() {
+    for rules in [DENY_BAD, "acl switch http_status 101\nhttp_reply_access deny switch bad\n"] {
+        let stage = Stage::new(rules);
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        stage.parent.handle("/socket", move |_, wire| {
+            wire.send(SWITCHES);
+            let heard = wire.reader.exactly(5).unwrap_or_default();
+            let _ = tell.lock().expect("no thread panics here").send(heard);
+        });
+        stage.parent.on("/plain", Reply::ok("plain"));
+        stage.dns.on("good.test", loopback(1));
+        let mut client = stage.proxy.client();
+        let answer = client.request("GET", &url("/socket"), &WEB_SOCKET, b"").response();
+        assert_eq!(client.send("hello").bytes(6), b"SECRET", "{:?}", answer.expect(101).head);
+        assert_eq!(told.recv_timeout(LIMIT).as_deref(), Ok(&b"hello"[..]));
+        assert_eq!(stage.dns.asked(HOST), 1, "{rules}");
+
+        stage.host_is_good(false);
+        let mut client = stage.proxy.client();
+        client.request("GET", &url("/socket"), &WEB_SOCKET, b"");
+        is_refused(client.response(), rules);
+        // What the client sends from now on is another request.
+        client.request("GET", "http://good.test/plain", &[], b"");
+        assert!(client.try_response_to("GET").is_none_or(|answer| answer.text() == "plain"));
+        assert_eq!(told.recv_timeout(LIMIT).as_deref(), Ok(&b""[..]), "the parent heard it");
+    }
+}
+
+/// Long enough for a busy machine; a client that leaves is noticed at once.
+const SOON: Duration = Duration::from_secs(2);
+
+/// The lines of left.log for the requests with this mark.
+fn lines_of(proxy: &Proxy, mark: &str) -> Vec<String> {
+    let text = proxy.text("left.log");
+    text.lines().filter(|line| line.starts_with(&format!("{mark} "))).map(str::to_owned).collect()
+}
+
+/// Asks while the name server is silent, leaves, and waits for the end of the request.
+fn leaves_while_the_list_waits(
+    stage: &Stage,
+    mark: &str,
+    method: &str,
+    path: &str,
+    more: &[(&str, &str)],
+) {
+    stage.dns.on(HOST, Says::Nothing);
+    let mut client = stage.proxy.client();
+    let mut fields = vec![("X-Mark", mark)];
+    fields.extend(more);
+    let body: &[u8] = if method == "POST" { b"body" } else { b"" };
+    client.request(method, &url(path), &fields, body);
+    until(&format!("the question of {mark}"), || (stage.dns.asked(HOST) > 0).then_some(()));
+    assert!(!client.has_input(), "{mark}: something came before the list has decided");
+    assert_eq!(lines_of(&stage.proxy, mark), Vec::<String>::new());
+    client.abort();
+    until_within(SOON, &format!("the end of {mark}"), || {
+        (!lines_of(&stage.proxy, mark).is_empty()).then_some(())
+    });
+    stage.host_is_good(true);
+}
+
+/// Objects are in memory only.
+const IN_MEMORY: &str = "cache_mem 64 MB\nmaximum_object_size_in_memory 8 MB\n";
+
+const LEFT_LOG: &str = "logformat left %{X-Mark}>h %Ss/%03>Hs %rm %ru\n\
+                        access_log stdio:{dir}/left.log left\n";
+
+#[test]
+fn a_client_that_leaves_while_a_list_waits_ends_its_request_with_one_line() {
+    for lines in [IN_MEMORY, ON_DISK] {
+        let mut stage = Stage::new(&format!("{lines}{LEFT_LOG}{DENY_BAD}"));
+        stage.parent.on("/stored", secret(60));
+        stage.parent.on("/large", secret(3_000_000));
+        stage.parent.on("/new", secret(60));
+        stage.parent.handle("/part", send_part);
+        stage.parent.handle("/hints", hint_and_answer);
+        stage.parent.handle("/socket", |_, wire| wire.send(SWITCHES));
+        stage.store("/stored");
+        stage.store("/large");
+        let part = [("Range", "bytes=0-5")];
+        let _ = stage.ask("GET", "/part", &part, b"").expect(206);
+        let ways: [(&str, &str, &str, &[(&str, &str)]); 11] = [
+            ("miss", "GET", "/new", &[]),
+            ("hit", "GET", "/stored", &[]),
+            ("head", "HEAD", "/stored", &[]),
+            ("large", "GET", "/large", &[]),
+            ("range", "GET", "/large", &[("Range", "bytes=6-17")]),
+            ("ranges", "GET", "/large", &[("Range", "bytes=0-5,12-17")]),
+            ("part", "GET", "/part", &part),
+            ("gap", "GET", "/part", &[("Range", "bytes=0-7")]),
+            ("hints", "GET", "/hints", &[]),
+            ("upload", "POST", "/hints", &[]),
+            ("socket", "GET", "/socket", &WEB_SOCKET),
+        ];
+        for (mark, method, path, fields) in ways {
+            leaves_while_the_list_waits(&stage, mark, method, path, fields);
+        }
+        assert_eq!(stage.get("/stored").expect(200).body.len(), 60, "it serves others");
+        stage.proxy.stop();
+        for (mark, ..) in ways {
+            let lines = lines_of(&stage.proxy, mark);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains("/000 ") || lines[0].contains("ABORTED"), "{lines:?}");
+        }
+    }
+}
+
+#[test]
+fn each_request_of_a_connection_has_its_own_decision_of_cache() {
+    for is_pipelined in [false, true] {
+        let stage = Stage::new("cache deny bad\n");
+        stage.dns.on("bad.test", loopback(2));
+        stage.dns.on("good.test", loopback(1));
+        for path in ["/bad", "/good"] {
+            stage.parent.on(path, Reply::ok(path).cachable(600));
+        }
+        let mut client = stage.proxy.client();
+        let mut both = |caches: [&str; 2]| {
+            let urls = ["http://bad.test/bad", "http://good.test/good"];
+            if is_pipelined {
+                for url in urls {
+                    client.request("GET", url, &[], b"");
+                }
+            }
+            for (url, cache) in urls.into_iter().zip(caches) {
+                if !is_pipelined {
+                    client.request("GET", url, &[], b"");
+                }
+                let answer = client.response().expect(200);
+                assert!(url.ends_with(&answer.text()), "{url}");
+                assert_eq!(answer.cache(), cache, "{url}");
+            }
+        };
+        both(["MISS", "MISS"]);
+        both(["MISS", "HIT"]);
+        both(["MISS", "HIT"]);
+        assert_eq!((stage.parent.count("/bad"), stage.parent.count("/good")), (3, 1));
+        assert_eq!((stage.dns.asked("bad.test"), stage.dns.asked("good.test")), (3, 3));
+    }
+}
+
+#[test]
+fn cache_decides_anew_when_the_address_of_a_host_has_changed() {
+    let stage = Stage::new("cache deny bad\n");
+    stage.parent.on("/a", Reply::ok("x").cachable(600));
+    let mut client = stage.proxy.client();
+    for (is_good, cache, asked) in [
+        (false, "MISS", 1),
+        (false, "MISS", 2),
+        (true, "MISS", 3),
+        (true, "HIT", 3),
+        (false, "MISS", 4),
+        (true, "HIT", 4),
+    ] {
+        stage.host_is_good(is_good);
+        let answer = client.request("GET", &url("/a"), &[], b"").response().expect(200);
+        assert_eq!((answer.cache(), stage.parent.count("/a")), (cache, asked), "{is_good}");
+        assert_eq!(stage.dns.asked(HOST), 1);
     }
 }
