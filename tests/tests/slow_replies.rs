@@ -5,7 +5,7 @@ use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::message::Head;
 use humboldt_tests::origin::Wire;
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
-use humboldt_tests::{Origin, Proxy, Reply, Response};
+use humboldt_tests::{Client, Origin, Proxy, Reply, Response};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -316,28 +316,44 @@ fn lines_of(proxy: &Proxy, mark: &str) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(&format!("{mark} "))).map(str::to_owned).collect()
 }
 
-/// Asks while the name server is silent, leaves, and waits for the end of the request.
-fn leaves_while_the_list_waits(
+/// Makes a request while the name server is silent; returns when a list waits for the name.
+#[track_caller]
+fn wait_for_a_question(
     stage: &Stage,
     mark: &str,
     method: &str,
     path: &str,
     more: &[(&str, &str)],
-) {
+) -> Client {
     stage.dns.on(HOST, Says::Nothing);
     let mut client = stage.proxy.client();
     let mut fields = vec![("X-Mark", mark)];
     fields.extend(more);
-    let body: &[u8] = if method == "POST" { b"body" } else { b"" };
-    client.request(method, &url(path), &fields, body);
+    client.request(method, &url(path), &fields, b"");
     until(&format!("the question of {mark}"), || (stage.dns.asked(HOST) > 0).then_some(()));
     assert!(!client.has_input(), "{mark}: something came before the list has decided");
     assert_eq!(lines_of(&stage.proxy, mark), Vec::<String>::new());
-    client.abort();
+    client
+}
+
+/// Waits for the end of a request whose client has left.
+#[track_caller]
+fn ends_soon(stage: &Stage, mark: &str) {
     until_within(SOON, &format!("the end of {mark}"), || {
         (!lines_of(&stage.proxy, mark).is_empty()).then_some(())
     });
     stage.host_is_good(true);
+}
+
+/// Stops the proxy, and checks that each of these requests has one line.
+#[track_caller]
+fn have_one_line_each<'m>(stage: &mut Stage, marks: impl IntoIterator<Item = &'m str>) {
+    stage.proxy.stop();
+    for mark in marks {
+        let lines = lines_of(&stage.proxy, mark);
+        assert_eq!(lines.len(), 1, "{mark}: {lines:?}");
+        assert!(lines[0].contains("/000 ") || lines[0].contains("ABORTED"), "{lines:?}");
+    }
 }
 
 /// Objects are in memory only.
@@ -374,15 +390,86 @@ fn a_client_that_leaves_while_a_list_waits_ends_its_request_with_one_line() {
             ("socket", "GET", "/socket", &WEB_SOCKET),
         ];
         for (mark, method, path, fields) in ways {
-            leaves_while_the_list_waits(&stage, mark, method, path, fields);
+            wait_for_a_question(&stage, mark, method, path, fields).abort();
+            ends_soon(&stage, mark);
         }
         assert_eq!(stage.get("/stored").expect(200).body.len(), 60, "it serves others");
-        stage.proxy.stop();
-        for (mark, ..) in ways {
-            let lines = lines_of(&stage.proxy, mark);
-            assert_eq!(lines.len(), 1, "{lines:?}");
-            assert!(lines[0].contains("/000 ") || lines[0].contains("ABORTED"), "{lines:?}");
+        have_one_line_each(&mut stage, ways.map(|(mark, ..)| mark));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_its_upload_while_a_list_waits_is_noticed() {
+    let mut stage = Stage::new(&format!("{LEFT_LOG}{DENY_BAD}"));
+    let gate = Arc::new(Gate::default());
+    let at_parent = Arc::clone(&gate);
+    // It reads nothing of the body.
+    stage.parent.handle("/upload", move |_, wire| {
+        wire.send("HTTP/1.1 103 Early Hints\r\nLink: </SECRET.css>\r\n\r\n");
+        at_parent.pass();
+    });
+    let length = [("Content-Length", "64000000")];
+    for mark in ["closed", "reset", "stuffed"] {
+        let mut client = wait_for_a_question(&stage, mark, "POST", "/upload", &length);
+        match mark {
+            "closed" => client.abort(),
+            "reset" => client.reset(),
+            _ => {
+                assert!(client.stuff(64_000_000) < 64_000_000, "all of it was taken");
+                client.reset();
+            }
         }
+        ends_soon(&stage, mark);
+    }
+    gate.open();
+    have_one_line_each(&mut stage, ["closed", "reset", "stuffed"]);
+}
+
+#[test]
+fn a_client_that_leaves_while_cache_waits_ends_its_request_with_one_line() {
+    let mut stage = Stage::new(&format!("{LEFT_LOG}cache deny bad\n"));
+    stage.parent.on("/a", Reply::ok("x").cachable(600));
+    for (mark, method) in [("get", "GET"), ("head", "HEAD"), ("post", "POST")] {
+        wait_for_a_question(&stage, mark, method, "/a", &[]).abort();
+        ends_soon(&stage, mark);
+    }
+    assert_eq!(stage.parent.count("/a"), 0, "nobody was asked for a client that had left");
+    have_one_line_each(&mut stage, ["get", "head", "post"]);
+}
+
+#[test]
+fn a_client_that_leaves_while_its_list_waits_takes_the_answer_from_nobody() {
+    let rules = "acl guest req_header X-Guest yes\nhttp_reply_access deny guest bad\n";
+    for is_guest_first in [true, false] {
+        let mut stage = Stage::new(&format!("{LEFT_LOG}{rules}"));
+        let gate = Arc::new(Gate::default());
+        let at_parent = Arc::clone(&gate);
+        stage.parent.handle("/new", move |_, wire| {
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\n");
+            wire.send("Content-Length: 12\r\n\r\nSECRET");
+            at_parent.pass();
+            wire.send("SECRET");
+        });
+        let begin = || {
+            let mut other = stage.proxy.client();
+            other.request("GET", &url("/new"), &[], b"");
+            assert_eq!((other.head().word(1), &*other.bytes(6)), ("200", &b"SECRET"[..]));
+            other
+        };
+        let guest = || wait_for_a_question(&stage, "guest", "GET", "/new", &[("X-Guest", "yes")]);
+        let (guest, mut other) = if is_guest_first {
+            let guest = guest();
+            (guest, begin())
+        } else {
+            let other = begin();
+            (guest(), other)
+        };
+        guest.abort();
+        ends_soon(&stage, "guest");
+        gate.open();
+        assert_eq!(other.bytes(6), b"SECRET");
+        assert_eq!(stage.parent.count("/new"), 1);
+        have_one_line_each(&mut stage, ["guest"]);
     }
 }
 
