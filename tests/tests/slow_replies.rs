@@ -75,16 +75,21 @@ fn secret(body_bytes: usize) -> Reply {
     Reply::ok(body).cachable(600).with("ETag", "\"secret\"").with("X-Secret", "yes")
 }
 
-/// Checks that nothing of an answer has come, but a refusal.
+/// Checks that nothing of an answer has come, but a refusal by a list that denies.
 #[track_caller]
 fn is_refused(answer: Response, what: &str) {
-    assert_eq!(answer.status(), 403, "{what}: {:?}\n{}", answer.head, answer.text());
+    has_nothing_of_it(answer, 403, what);
+}
+
+#[track_caller]
+fn has_nothing_of_it(answer: Response, status: u16, what: &str) {
+    assert_eq!(answer.status(), status, "{what}: {:?}\n{}", answer.head, answer.text());
     assert_eq!((answer.field("X-Secret"), answer.field("ETag")), (None, None), "{what}");
     assert!(!answer.text().contains("SECRET"), "{what}");
     assert!(answer.interim.is_empty(), "{what}: {:?}", answer.interim);
 }
 
-/// Asks once while the host is good, and once while it is bad.
+/// Asks once while the host is good, once while it is bad, and once while it has no address.
 #[track_caller]
 fn is_decided_by_the_address(stage: &Stage, path: &str, ways: &[Way]) {
     for &(method, fields, status) in ways {
@@ -98,6 +103,8 @@ fn is_decided_by_the_address(stage: &Stage, path: &str, ways: &[Way]) {
         stage.host_is_good(false);
         is_refused(stage.ask(method, path, fields, b""), &what);
         assert_eq!(stage.dns.asked(HOST), 1, "{what}");
+        stage.dns.on(HOST, Says::NoSuchName);
+        has_nothing_of_it(stage.ask(method, path, fields, b""), 503, &what);
     }
 }
 
@@ -243,7 +250,7 @@ fn hint_and_answer(_: &Head, wire: &mut Wire) {
 #[test]
 fn an_interim_answer_waits_for_what_its_list_needs() {
     let of_hints = "acl hints http_status 103\nhttp_reply_access deny hints bad\n";
-    for (rules, status_for_bad) in [(of_hints, 200), (DENY_BAD, 403)] {
+    for rules in [of_hints, DENY_BAD] {
         let stage = Stage::new(rules);
         stage.parent.handle("/hints", hint_and_answer);
         for (method, body) in [("GET", ""), ("POST", ""), ("POST", "body")] {
@@ -253,13 +260,15 @@ fn an_interim_answer_waits_for_what_its_list_needs() {
             let hints: Vec<_> = answer.interim.iter().map(|head| head.word(1)).collect();
             assert_eq!((hints, answer.text().as_str()), (vec!["103"], "SECRET"), "{what}");
             assert_eq!(stage.dns.asked(HOST), 1, "{what}");
-            stage.host_is_good(false);
-            let answer = stage.ask(method, "/hints", &[], body.as_bytes());
-            assert!(answer.interim.is_empty(), "{what}: {:?}", answer.interim);
-            assert_eq!(stage.dns.asked(HOST), 1, "{what}");
-            match status_for_bad {
-                403 => is_refused(answer, &what),
-                status => assert_eq!(answer.expect(status).text(), "SECRET", "{what}"),
+            for (says, refused) in [(loopback(2), 403), (Says::NoSuchName, 503)] {
+                stage.dns.on(HOST, says);
+                let answer = stage.ask(method, "/hints", &[], body.as_bytes());
+                assert!(answer.interim.is_empty(), "{what}: {:?}", answer.interim);
+                if rules == DENY_BAD {
+                    has_nothing_of_it(answer, refused, &what);
+                } else {
+                    assert_eq!(answer.expect(200).text(), "SECRET", "{what}");
+                }
             }
         }
     }
@@ -296,19 +305,21 @@ fn a_tunnel_by_upgrade_waits_for_what_the_list_of_its_101_needs() {
         assert_eq!(told.recv_timeout(LIMIT).as_deref(), Ok(&b"hello"[..]));
         assert_eq!(stage.dns.asked(HOST), 1, "{rules}");
 
-        stage.host_is_good(false);
-        let mut client = stage.proxy.client();
-        client.request("GET", &url("/socket"), &WEB_SOCKET, b"");
-        is_refused(client.response(), rules);
-        // What the client sends from now on is another request.
-        client.request("GET", "http://good.test/plain", &[], b"");
-        assert!(client.try_response_to("GET").is_none_or(|answer| answer.text() == "plain"));
-        assert_eq!(told.recv_timeout(LIMIT).as_deref(), Ok(&b""[..]), "the parent heard it");
+        for (says, status) in [(loopback(2), 403), (Says::NoSuchName, 503)] {
+            stage.dns.on(HOST, says);
+            let mut client = stage.proxy.client();
+            client.request("GET", &url("/socket"), &WEB_SOCKET, b"");
+            has_nothing_of_it(client.response(), status, rules);
+            // What the client sends from now on is another request.
+            client.request("GET", "http://good.test/plain", &[], b"");
+            assert!(client.try_response_to("GET").is_none_or(|answer| answer.text() == "plain"));
+            assert_eq!(told.recv_timeout(LIMIT).as_deref(), Ok(&b""[..]), "the parent heard it");
+        }
     }
 }
 
 /// Long enough for a busy machine; a client that leaves is noticed at once.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(3);
 
 /// The lines of left.log for the requests with this mark.
 fn lines_of(proxy: &Proxy, mark: &str) -> Vec<String> {
