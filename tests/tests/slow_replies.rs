@@ -420,6 +420,38 @@ fn a_client_that_leaves_while_a_list_waits_ends_its_request_with_one_line() {
 }
 
 #[test]
+fn a_list_that_waits_long_loses_nothing_of_an_answer() {
+    let lines = format!("maximum_object_size 32 MB\n{ON_DISK}{LEFT_LOG}{DENY_BAD}");
+    let stage = Stage::new(&lines);
+    for path in ["/stored", "/new"] {
+        stage.parent.on(path, secret(20_000_000));
+    }
+    stage.parent.handle("/hints", hint_and_answer);
+    stage.parent.handle("/socket", |_, wire| wire.send(SWITCHES));
+    stage.store("/stored");
+    let ways: [(Leaving<'_>, usize); 5] = [
+        (("miss", "GET", "/new", &[]), 20_000_000),
+        (("large", "GET", "/stored", &[]), 20_000_000),
+        (("range", "GET", "/stored", &[("Range", "bytes=6-10000005")]), 10_000_000),
+        (("upload", "POST", "/hints", &[("Content-Length", "4")]), 6),
+        (("socket", "GET", "/socket", &WEB_SOCKET), 6),
+    ];
+    for ((mark, method, path, fields), bytes) in ways {
+        let mut client = wait_for_a_question(&stage, mark, method, path, fields);
+        if method == "POST" {
+            client.send("body");
+        }
+        stage.host_is_good(true);
+        if mark == "upload" {
+            assert_eq!(client.head().word(1), "103");
+        }
+        let _ = client.head();
+        let text = client.bytes(bytes);
+        assert!(text.chunks(6).all(|chunk| b"SECRET".starts_with(chunk)), "{mark}");
+    }
+}
+
+#[test]
 fn a_client_that_leaves_in_the_middle_of_its_upload_while_a_list_waits_is_noticed() {
     let mut stage = Stage::new(&format!("{LEFT_LOG}{DENY_BAD}"));
     let gate = Arc::new(Gate::default());
