@@ -88,7 +88,7 @@ fn push_acl_kinds(out: &mut String) {
          If the host has no address or the look-up fails, no `dst` without the value `none` can be answered. \
          Then lists that permit (`http_access`, `adapted_http_access`, `miss_access`, `http_reply_access`, \
          `reply_body_max_size`) refuse with 503 where the result depends on it, `never_direct` keeps to \
-         parents, fields are removed that a rule may deny, `access_log` writes its line, and every other list \
+         parents, fields are removed that a rule may deny, `access_log` writes its line, `cache` stores nothing, and every other list \
          skips such a rule. So a proxy that leaves names to its parents needs `dst -n`, also instead of \
          `to_localhost`.\n\n",
     );
