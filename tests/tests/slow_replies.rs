@@ -51,6 +51,17 @@ impl Stage {
         self.dns.on(HOST, loopback(if is_good { 1 } else { 2 }));
     }
 
+    /// The parent's answer to `/new` stops in its middle, until `gate` is opened.
+    fn parent_sends_half_of_new(&self, gate: &Arc<Gate>) {
+        let gate = Arc::clone(gate);
+        self.parent.handle("/new", move |_, wire| {
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Secret: yes\r\n");
+            wire.send("Content-Length: 12\r\n\r\nSECRET");
+            gate.pass();
+            wire.send("SECRET");
+        });
+    }
+
     fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Response {
         let mut client = self.proxy.client();
         client.request(method, &url(path), fields, body);
@@ -194,13 +205,7 @@ fn a_client_that_joins_a_fetch_waits_for_what_its_list_needs() {
         let rules = "acl guest req_header X-Guest yes\nhttp_reply_access deny guest bad\n";
         let (stage, gate) = (Stage::new(rules), Arc::new(Gate::default()));
         stage.host_is_good(is_good);
-        let at_parent = Arc::clone(&gate);
-        stage.parent.handle("/new", move |_, wire| {
-            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Secret: yes\r\n");
-            wire.send("Content-Length: 12\r\n\r\nSECRET");
-            at_parent.pass();
-            wire.send("SECRET");
-        });
+        stage.parent_sends_half_of_new(&gate);
         let mut first = stage.proxy.client();
         first.request("GET", &url("/new"), &[], b"");
         let _ = first.head();
@@ -505,13 +510,7 @@ fn a_client_that_leaves_while_its_list_waits_takes_the_answer_from_nobody() {
     for is_guest_first in [true, false] {
         let mut stage = Stage::new(&format!("{LEFT_LOG}{rules}"));
         let gate = Arc::new(Gate::default());
-        let at_parent = Arc::clone(&gate);
-        stage.parent.handle("/new", move |_, wire| {
-            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\n");
-            wire.send("Content-Length: 12\r\n\r\nSECRET");
-            at_parent.pass();
-            wire.send("SECRET");
-        });
+        stage.parent_sends_half_of_new(&gate);
         let begin = || {
             let mut other = stage.proxy.client();
             other.request("GET", &url("/new"), &[], b"");

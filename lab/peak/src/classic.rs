@@ -1,7 +1,7 @@
 //! The controller of the book's runs: mean response time against a window.
 
 use crate::controller::{Bounds, SPOILED_MAX, offered_or};
-use crate::reading::wrong_content;
+use crate::reading::{Classes, wrong_content};
 use crate::words;
 use crate::{ClassicSettings, Controller, SettingsError, Unjudged, View};
 use humboldt_lab_record::{Tally, Verdict};
@@ -123,7 +123,7 @@ impl Classic {
     /// Whether the subject is far from its limit.
     fn is_quick(&self, filling: bool, tally: &Tally) -> bool {
         let (min_us, _) = self.window_us(filling);
-        added_mean_us(tally) < min_us * QUICK && is_keeping_up(tally)
+        Classes::of(tally).mean_added_us() < min_us * QUICK && is_keeping_up(tally)
     }
 
     /// The step after `in_a_row` equal verdicts.
@@ -141,14 +141,6 @@ impl Classic {
 fn is_catching_up(tally: &Tally) -> bool {
     let gained = tally.answers().saturating_sub(tally.due);
     gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
-}
-
-/// Mean of all response times without the simulated delays.
-fn added_mean_us(tally: &Tally) -> f64 {
-    let classes = [&tally.hits.added, &tally.misses.added, &tally.others.added];
-    let sum_us: u128 = classes.iter().map(|added| added.sum_us()).sum();
-    let count: u64 = classes.iter().map(|added| added.count()).sum();
-    sum_us as f64 / count.max(1) as f64
 }
 
 /// Whether nearly as many requests were answered as came.

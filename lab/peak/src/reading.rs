@@ -119,7 +119,7 @@ struct Extended {
 }
 
 #[derive(Clone, Debug)]
-struct Classes {
+pub(crate) struct Classes {
     hits: Class,
     misses: Class,
     others: Class,
@@ -316,7 +316,7 @@ fn nearest_first(mut criteria: Vec<(f64, String, f64)>) -> String {
 }
 
 impl Classes {
-    fn of(tally: &Tally) -> Self {
+    pub(crate) fn of(tally: &Tally) -> Self {
         Self {
             hits: tally.hits.clone(),
             misses: tally.misses.clone(),
@@ -342,7 +342,8 @@ impl Classes {
         self.all().iter().map(|class| class.added.count()).max().unwrap_or(0)
     }
 
-    fn mean_added_us(&self) -> f64 {
+    /// Mean of all response times without the simulated delays.
+    pub(crate) fn mean_added_us(&self) -> f64 {
         let sum_us: u128 = self.all().iter().map(|class| class.added.sum_us()).sum();
         sum_us as f64 / self.answers().max(1) as f64
     }

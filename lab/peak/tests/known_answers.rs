@@ -187,25 +187,26 @@ fn robust_follows_a_capacity_that_falls_by_half() {
     }
 }
 
+/// `robust` finds a capacity that rises in the middle of a run.
+fn follows_a_rise(what: &str, from_per_s: f64, to_per_s: f64) {
+    let capacity = vec![(0.0, from_per_s), (0.4, to_per_s)];
+    let subject = Subject { capacity, ..Subject::new(0.0) };
+    let found = short_run("robust", &subject, 0.9 * from_per_s, 100);
+    let samples = samples_until(&found, 40, to_per_s);
+    println!("{what}: found after {samples}");
+    assert!(samples <= 30, "{samples}");
+    assert_near("robust, after a rise", found.sustained_per_s(), to_per_s, ROBUST_ERROR_MAX);
+}
+
 #[test]
 fn robust_follows_a_capacity_that_doubles() {
-    let subject = Subject { capacity: vec![(0.0, 500.0), (0.4, 1_000.0)], ..Subject::new(0.0) };
-    let found = short_run("robust", &subject, 450.0, 100);
-    let samples = samples_until(&found, 40, 1_000.0);
-    println!("doubles: found after {samples}");
-    assert!(samples <= 30, "{samples}");
-    assert_near("robust, after a rise", found.sustained_per_s(), 1_000.0, ROBUST_ERROR_MAX);
+    follows_a_rise("doubles", 500.0, 1_000.0);
 }
 
 #[test]
 fn robust_climbs_again_where_the_capacity_turns_out_far_above() {
     // What disturbed the beginning was not noticed, and the first search ended far too low.
-    let subject = Subject { capacity: vec![(0.0, 100.0), (0.4, 10_000.0)], ..Subject::new(0.0) };
-    let found = short_run("robust", &subject, 90.0, 100);
-    let samples = samples_until(&found, 40, 10_000.0);
-    println!("a hundred times as much: found after {samples}");
-    assert!(samples <= 30, "{samples}");
-    assert_near("robust, after a rise", found.sustained_per_s(), 10_000.0, ROBUST_ERROR_MAX);
+    follows_a_rise("a hundred times as much", 100.0, 10_000.0);
 }
 
 #[test]

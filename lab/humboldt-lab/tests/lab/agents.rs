@@ -3,6 +3,7 @@
 use crate::support::{Lab, SHORT, Traces, folder, lab, run_in, shared};
 use humboldt_lab_record::Outcome;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 /// An agent on a free port, and its address.
 fn agent(more: &[&str]) -> (Lab, String) {
@@ -13,22 +14,29 @@ fn agent(more: &[&str]) -> (Lab, String) {
     (agent, address)
 }
 
+/// The words of a short measurement by these agents.
+fn peak<'a>(
+    agents: &'a str,
+    ground: &'a TempDir,
+    out: &'a TempDir,
+    more: &[&'a str],
+) -> Vec<&'a str> {
+    let path = |folder: &'a TempDir| folder.path().to_str().expect("a plain name");
+    let mut words = vec!["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", agents];
+    words.extend(["--out", path(out), "--ground", path(ground)]);
+    words.extend(SHORT);
+    words.extend_from_slice(more);
+    words
+}
+
 #[test]
 fn two_agents_are_one_load() {
     let _machine = shared();
     let ((first, one), (second, two)) = (agent(&["--token", "open"]), agent(&["--token", "open"]));
     let (ground, out) = (folder(), folder());
     let agents = format!("{one},{two}");
-    let words =
-        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--token", "open"];
-    let folders = [
-        "--out",
-        out.path().to_str().expect("a plain name"),
-        "--ground",
-        ground.path().to_str().expect("a plain name"),
-    ];
-    let more = ["--load", "300", "--time-max", "4s"];
-    lab(words.into_iter().chain(SHORT).chain(more).chain(folders)).with(0);
+    let more = ["--token", "open", "--load", "300", "--time-max", "4s"];
+    lab(peak(&agents, &ground, &out, &more)).with(0);
     first.end().with(0);
     second.end().with(0);
     let run = run_in(out.path());
@@ -54,16 +62,8 @@ fn agents_speak_tls_through_tunnels() {
     let ((first, one), (second, two)) = (agent(&[]), agent(&[]));
     let (ground, out) = (folder(), folder());
     let agents = format!("{one},{two}");
-    let words =
-        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--tls", "tunnel"];
-    let folders = [
-        "--out",
-        out.path().to_str().expect("a plain name"),
-        "--ground",
-        ground.path().to_str().expect("a plain name"),
-    ];
-    let more = ["--load", "100", "--time-max", "3s"];
-    lab(words.into_iter().chain(SHORT).chain(more).chain(folders)).with(0);
+    let more = ["--tls", "tunnel", "--load", "100", "--time-max", "3s"];
+    lab(peak(&agents, &ground, &out, &more)).with(0);
     first.end().with(0);
     second.end().with(0);
     let run = run_in(out.path());
@@ -101,16 +101,8 @@ fn an_agent_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     let ((first, one), (second, two)) = (agent(&[]), agent(&[]));
     let (ground, out) = (folder(), folder());
     let agents = format!("{one},{two}");
-    let words =
-        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--load", "200"];
-    let folders = [
-        "--out",
-        out.path().to_str().expect("a plain name"),
-        "--ground",
-        ground.path().to_str().expect("a plain name"),
-    ];
-    let mut run =
-        Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    let more = ["--load", "200", "--time-max", "50s"];
+    let mut run = Lab::start(peak(&agents, &ground, &out, &more));
     run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
@@ -133,16 +125,8 @@ fn an_agent_can_be_interrupted_while_it_works() {
     let _machine = shared();
     let (agent, address) = agent(&[]);
     let (ground, out) = (folder(), folder());
-    let words =
-        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &address, "--load", "100"];
-    let folders = [
-        "--out",
-        out.path().to_str().expect("a plain name"),
-        "--ground",
-        ground.path().to_str().expect("a plain name"),
-    ];
-    let mut run =
-        Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    let more = ["--load", "100", "--time-max", "50s"];
+    let mut run = Lab::start(peak(&address, &ground, &out, &more));
     run.until_sampled(out.path());
     agent.signal(Signal::INT);
     agent.end().with(0);
