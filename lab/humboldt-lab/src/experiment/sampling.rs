@@ -15,11 +15,8 @@ use std::time::{Duration, Instant};
 /// A cache that has been filled once is being measured; before, it is being filled.
 const FILLED: f64 = 1.0;
 
-/// A run goes on after the cache has been filled as planned until its last quarter has this many
-/// good samples.
-const SAMPLES_WANTED: usize = 20;
-
-/// But not longer than this many times the time until then.
+/// A run that has filled the cache as planned goes on for more samples, but not longer than this
+/// many times the time until then.
 const OVERTIME_MAX: u32 = 4;
 
 /// After this many disturbed samples in a row, lower loads are tried; and then the run ends.
@@ -39,6 +36,7 @@ pub(super) struct Sampling {
     /// Begin of the present period.
     begun: Instant,
     sample_s: f64,
+    samples_wanted: usize,
     load_per_s: f64,
     fill_bytes: u64,
     /// How long it took to fill the cache as planned.
@@ -63,6 +61,7 @@ impl Sampling {
             start: now,
             begun: now,
             sample_s: run.plan.sample_s,
+            samples_wanted: prepared.samples_wanted,
             load_per_s,
             fill_bytes: 0,
             filled_after: None,
@@ -171,7 +170,7 @@ impl Sampling {
         if fill_ratio >= run.plan.goal.fill_ratio {
             let elapsed = self.start.elapsed();
             let filled_after = *self.filled_after.get_or_insert(elapsed);
-            let is_enough = samples_that_count(&run.samples) >= SAMPLES_WANTED;
+            let is_enough = samples_that_count(&run.samples) >= self.samples_wanted;
             if is_enough || elapsed >= filled_after * OVERTIME_MAX {
                 return Some(Outcome::Filled);
             }
