@@ -72,7 +72,7 @@ enum Command {
         /// The address of the origin
         origin: std::net::SocketAddr,
     },
-    /// Work through a list of requests in a closed loop: the load of `bench store`
+    /// Work through a list of requests: the load of the benchmarks
     #[command(hide = true)]
     Drive(bench::drive::Arguments),
 }

@@ -40,9 +40,11 @@ const PEERS: [Needed; 4] = [
     ("traffic_server", "trafficserver"),
 ];
 
-/// The load generator of `cargo xtask bench`; the caches to compare with are used if they are
-/// there.
-const FOR_BENCHMARKS: [Needed; 2] = [("wrk", "wrk"), ("taskset", "util-linux")];
+/// What `cargo xtask bench` needs; the caches to compare with are used if they are there.
+const FOR_BENCHMARKS: [Needed; 1] = [("taskset", "util-linux")];
+
+/// What `cargo xtask bench lab` compares the laboratory's users with.
+const FOR_BENCH_LAB: [Needed; 1] = [("wrk", "wrk")];
 
 /// What counts instructions for `cargo xtask bench instructions`.
 const FOR_COUNTS: [Needed; 2] = [("valgrind", "valgrind"), ("setpriv", "util-linux")];
@@ -56,6 +58,10 @@ pub(crate) fn install_for_tests() -> Outcome {
 
 pub(crate) fn install_for_benchmarks() -> Outcome {
     install(&FOR_BENCHMARKS)
+}
+
+pub(crate) fn install_for_bench_lab() -> Outcome {
+    install(&FOR_BENCH_LAB)
 }
 
 pub(crate) fn install_for_counts() -> Outcome {

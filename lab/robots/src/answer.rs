@@ -68,7 +68,8 @@ enum Framing {
 
 impl Default for AnswerReader {
     fn default() -> Self {
-        Self { asked: Asked::Foreign, head: Vec::new(), interim: 0, state: State::Idle }
+        let asked = Asked::Foreign { hit_mark: None };
+        Self { asked, head: Vec::new(), interim: 0, state: State::Idle }
     }
 }
 
@@ -158,7 +159,7 @@ impl AnswerReader {
     /// fault.
     pub(crate) fn surplus(&self, bytes: &[u8]) -> Option<Fault> {
         let is_message = bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]);
-        (!is_message && !matches!(self.asked, Asked::Foreign)).then(|| too_long(None, bytes))
+        (!is_message && !matches!(self.asked, Asked::Foreign { .. })).then(|| too_long(None, bytes))
     }
 
     fn feed_whole(
@@ -215,7 +216,10 @@ impl AnswerReader {
                 check_tunnel(*allowed, head, rest)?;
                 (Verdict::default(), None, &b"CONNECT"[..])
             }
-            Asked::Foreign => (Verdict::default(), None, &b"GET"[..]),
+            Asked::Foreign { hit_mark } => {
+                let from_origin = hit_mark.is_some_and(|mark| !mark.is_in(head));
+                (Verdict { from_origin, excused: false }, None, &b"GET"[..])
+            }
         };
         let length = head.body_length(method);
         let framing = match length {
@@ -250,7 +254,7 @@ impl AnswerReader {
     pub(crate) fn facts(&self) -> Option<Facts> {
         match &self.asked {
             Asked::Object(object) => Some(object.facts),
-            Asked::Tunnel { .. } | Asked::Foreign => None,
+            Asked::Tunnel { .. } | Asked::Foreign { .. } => None,
         }
     }
 
@@ -258,7 +262,7 @@ impl AnswerReader {
     pub(crate) fn asked_object(&self) -> Option<Ask> {
         match &self.asked {
             Asked::Object(object) => Some(object.ask),
-            Asked::Tunnel { .. } | Asked::Foreign => None,
+            Asked::Tunnel { .. } | Asked::Foreign { .. } => None,
         }
     }
 }
@@ -536,7 +540,7 @@ mod tests {
         for (head, is_whole) in [("", true), ("Content-Length: 9\r\n", false)] {
             for is_cut in [false, true] {
                 let mut reader = AnswerReader::default();
-                reader.begin(Asked::Foreign);
+                reader.begin(Asked::Foreign { hit_mark: None });
                 let bytes = format!("HTTP/1.1 200 Yes\r\n{head}\r\nhalf");
                 assert_eq!(reader.feed(bytes.as_bytes(), || NOW_US), Ok(Step::More));
                 let end = reader.end(is_cut);

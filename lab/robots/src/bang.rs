@@ -5,10 +5,13 @@
 //! fetched. It does not show the waiting times of users, because a slow server gets fewer requests;
 //! use [`Robots`](crate::Robots) for that.
 
+mod pace;
 mod run;
 mod target;
 
+use crate::expected::HitMark;
 use crate::plan::{RobotsError, Route, UserTls, check_tls};
+use crate::request::COMMON_FIELDS;
 use humboldt_lab_record::{Fault, FaultKind, FaultSample, Handshakes, Histogram};
 use humboldt_lab_workload::{Ask, Workload};
 use std::collections::BTreeMap;
@@ -79,10 +82,16 @@ pub struct Bang {
     pub timeout_s: f64,
     /// Use connections again, instead of a new one for every request.
     pub keep_alive: bool,
+    /// Requests in a second, at most; `None`: the next one as soon as one was answered.
+    pub requests_per_s_max: Option<f64>,
     /// The laboratory's own world, if there is one.
     pub world: Option<BangWorld>,
     /// TLS; `None`: plain HTTP. Each connection remembers its sessions, as a user's browser does.
     pub tls: Option<UserTls>,
+    /// Fields of requests for plain URLs, besides `Host`, each with its end of line.
+    pub url_fields: &'static str,
+    /// How answers for plain URLs tell that a store gave them; `None`: it is not known.
+    pub hit_mark: Option<HitMark>,
 }
 
 impl Bang {
@@ -96,8 +105,11 @@ impl Bang {
             route,
             timeout_s: 60.0,
             keep_alive: false,
+            requests_per_s_max: None,
             world: None,
             tls: None,
+            url_fields: COMMON_FIELDS,
+            hit_mark: None,
         }
     }
 
@@ -152,6 +164,9 @@ impl Bang {
         if !(self.timeout_s > 0.0 && self.timeout_s.is_finite()) {
             return refuse(format!("the time limit is {} s; it must be above 0", self.timeout_s));
         }
+        if self.requests_per_s_max.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+            return refuse("the highest rate must be above 0 requests a second".into());
+        }
         if self.world.as_ref().is_some_and(|world| world.origins.is_empty()) {
             return refuse(
                 "the laboratory's world has no origin; give at least one address".into(),
@@ -205,8 +220,11 @@ pub struct BangRecord<'r> {
     pub status: Option<u16>,
     /// Bytes of the answer's body.
     pub body_bytes: u64,
-    /// Whether a store answered; only known of the laboratory's own objects.
+    /// Whether a store answered; known of the laboratory's own objects, and of others by their
+    /// [`HitMark`].
     pub hit: Option<bool>,
+    /// Whether the answer was verified byte by byte.
+    pub verified: bool,
     /// Why there is no right answer.
     pub fault: Option<&'r Fault>,
 }
@@ -257,7 +275,7 @@ impl BangReport {
         self.answers += 1;
         self.body_bytes += record.body_bytes;
         self.hits += u64::from(record.hit == Some(true));
-        self.verified += u64::from(record.hit.is_some());
+        self.verified += u64::from(record.verified);
         if let Some(status) = record.status {
             *self.statuses.entry(status).or_default() += 1;
         }
@@ -270,6 +288,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -309,5 +328,61 @@ mod tests {
         let report = Bang::new(Route::Direct).run(targets, &mut |_| true).unwrap();
         assert_eq!((report.requests, report.answers, report.unusable), (2, 2, 0));
         answers.join().unwrap();
+    }
+
+    /// Answers everything with `answer`; sends the number of each connection's requests when it
+    /// ends.
+    fn server(answer: &'static [u8]) -> (SocketAddr, Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ended, counts) = channel();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let ended = ended.clone();
+                std::thread::spawn(move || {
+                    let mut count = 0;
+                    while stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0) {
+                        count += 1;
+                        stream.write_all(answer).unwrap();
+                    }
+                    let _ = ended.send(count);
+                });
+            }
+        });
+        (address, counts)
+    }
+
+    #[test]
+    fn connections_rest_while_a_rate_makes_them_wait() {
+        let (address, counts) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let mut bang = Bang::new(Route::Direct);
+        bang.connections_max = 4;
+        bang.keep_alive = true;
+        bang.requests_per_s_max = Some(200.0);
+        let (begin, url) = (Instant::now(), format!("http://{address}/"));
+        let targets = (0..41).map(|_| BangTarget::Url(url.clone()));
+        let report = bang.run(targets, &mut |_| true).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(190), "{:?}", begin.elapsed());
+        assert_eq!((report.requests, report.answers, report.faults.len()), (41, 41, 0));
+        let mut counted = Vec::new();
+        while counted.iter().sum::<usize>() < 41 {
+            counted.push(counts.recv_timeout(Duration::from_secs(20)).unwrap());
+        }
+        assert!(counted.len() <= 4, "requests of each connection: {counted:?}");
+    }
+
+    #[test]
+    fn a_field_tells_the_hits_among_plain_urls() {
+        let answer = b"HTTP/1.1 200 OK\r\nX-Cache: HIT from a\r\nContent-Length: 2\r\n\r\nok";
+        let (address, _) = server(answer);
+        let hits = |begin| {
+            let mut bang = Bang::new(Route::Direct);
+            bang.hit_mark = Some(HitMark { field: "x-cache", begin });
+            let target = BangTarget::Url(format!("http://{address}/"));
+            let report = bang.run(std::iter::once(target), &mut |_| true).unwrap();
+            assert_eq!((report.answers, report.verified), (1, 0));
+            report.hits
+        };
+        assert_eq!((hits("HIT"), hits("MISS")), (1, 0));
     }
 }

@@ -25,7 +25,26 @@ pub(crate) enum Asked {
         allowed: bool,
     },
     /// A URL of the world outside, of whose answer nothing is known. Only the banger asks for them.
-    Foreign,
+    Foreign {
+        /// The field by which it tells that a store gave it.
+        hit_mark: Option<HitMark>,
+    },
+}
+
+/// A field by which answers tell that a store gave them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitMark {
+    /// Its name, in any case.
+    pub field: &'static str,
+    /// The beginning of its value.
+    pub begin: &'static str,
+}
+
+impl HitMark {
+    /// Whether this head has it.
+    pub(crate) fn is_in(self, head: &ResponseHead<'_>) -> bool {
+        head.header(self.field).is_some_and(|value| value.starts_with(self.begin.as_bytes()))
+    }
 }
 
 /// An object of the workload, and when and how it was asked for.

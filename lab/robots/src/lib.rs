@@ -32,6 +32,7 @@ pub use bang::{
     BANG_CONNECTIONS, Bang, BangEvent, BangOrder, BangRecord, BangReport, BangTarget, BangWorld,
     SHUFFLED_MAX,
 };
+pub use expected::HitMark;
 pub use plan::{BACKLOG_MAX, BUNDLE_US, RobotsError, RobotsPlan, Route, TlsWay, UserTls};
 pub use robots::Robots;
 pub use tunnels::{FarEnd, TUNNELS_MAX, TunnelReport, TunnelTick, Tunnels};

@@ -5,7 +5,7 @@ use humboldt_lab_wire::http_date;
 use humboldt_lab_workload::protocol::{DENIED_TARGET, REQUEST_ID};
 use humboldt_lab_workload::{Ask, AskKind, Facts, POST_BODY_BYTES_MAX, Workload};
 
-const COMMON_FIELDS: &[u8] = b"User-Agent: humboldt-lab\r\nAccept: */*\r\n";
+pub(crate) const COMMON_FIELDS: &str = "User-Agent: humboldt-lab\r\nAccept: */*\r\n";
 
 /// The form of targets.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +38,15 @@ pub(crate) fn write_url(
 /// Appends a CONNECT.
 pub(crate) fn write_connect(allowed: bool, origin: &[u8], out: &mut Vec<u8>) {
     let target = if allowed { origin } else { DENIED_TARGET.as_bytes() };
-    for part in
-        [b"CONNECT ", target, b" HTTP/1.1\r\nHost: ", target, b"\r\n", COMMON_FIELDS, b"\r\n"]
-    {
+    for part in [
+        b"CONNECT ",
+        target,
+        b" HTTP/1.1\r\nHost: ",
+        target,
+        b"\r\n",
+        COMMON_FIELDS.as_bytes(),
+        b"\r\n",
+    ] {
         out.extend_from_slice(part);
     }
 }
@@ -66,8 +72,14 @@ pub(crate) fn write_request(
         Route::Forward { .. } | Route::Direct => manner.origin,
     };
     ask.name.write_path(workload, out);
-    for part in [b" HTTP/1.1\r\nHost: ", host, b"\r\n", COMMON_FIELDS, REQUEST_ID.as_bytes(), b": "]
-    {
+    for part in [
+        b" HTTP/1.1\r\nHost: ",
+        host,
+        b"\r\n",
+        COMMON_FIELDS.as_bytes(),
+        REQUEST_ID.as_bytes(),
+        b": ",
+    ] {
         out.extend_from_slice(part);
     }
     push_id(ask.id, out);

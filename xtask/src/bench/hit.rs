@@ -3,9 +3,8 @@
 
 use super::load::{self, Sample};
 use super::subjects::{self, Subject};
-use super::{Plan, beside_old, table};
+use super::{Plan, beside_old, drive::Drive, table};
 use crate::Outcome;
-use std::path::{Path, PathBuf};
 
 const SIZES: [(usize, &str); 3] =
     [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
@@ -26,21 +25,20 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
     }
     for (body_bytes, label) in SIZES {
-        let path = format!("/{body_bytes}/hit");
-        let mut turns: Vec<(PathBuf, Vec<Sample>)> = Vec::new();
+        let load =
+            |subject| Drive { objects: 1, ..load::endless(subject, origin.address, body_bytes) };
         for subject in &all {
-            load::warm(subject, origin.address, &path, body_bytes)?;
-            let target = load::target(subject, origin.address, &path);
-            let script = load::repeat_script(&target, origin.address);
-            turns.push((load::write_script(subject.folder.path(), "hit", &script)?, Vec::new()));
+            // Three times, so that every cache stores the object.
+            let warm = Drive { requests: 3, connections: 1, ..load(subject) };
+            warm.run(plan, subject.name, subject.address)?;
         }
+        let mut samples: Vec<Vec<Sample>> = all.iter().map(|_| Vec::new()).collect();
         for _ in 0..plan.rounds() {
-            for (subject, (script, samples)) in all.iter().zip(&mut turns) {
-                samples.push(turn(plan, subject, &origin, script)?);
+            for (subject, samples) in all.iter().zip(&mut samples) {
+                samples.push(turn(plan, subject, &origin, load(subject))?);
                 subject.empty_access_log()?;
             }
         }
-        let samples: Vec<Vec<Sample>> = turns.into_iter().map(|(_, samples)| samples).collect();
         println!(
             "\nMemory hits of {label}, 64 connections, {} rounds of {:?}\n",
             plan.rounds(),
@@ -53,9 +51,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 
 /// One turn, which counts only if the answers came from memory: an origin that was asked would have
 /// worked for it.
-fn turn(plan: &Plan, subject: &Subject, origin: &Subject, script: &Path) -> Outcome<Sample> {
+fn turn(plan: &Plan, subject: &Subject, origin: &Subject, load: Drive) -> Outcome<Sample> {
     let before_us = origin.process.cpu_us()?;
-    let sample = load::turn(plan, subject, script, plan.turn())?;
+    let sample = load::turn(plan, subject, load)?;
     let origin_us = (origin.process.cpu_us()? - before_us) as f64 / sample.requests as f64;
     if origin_us > MAX_ORIGIN_US {
         return Err(format!(

@@ -1,6 +1,8 @@
 //! `bench idle`: memory of the process without requests, and of an idle connection.
 
-use super::load::{Client, Deadline, target};
+use super::client::Client;
+use super::drive::url;
+use super::load::Deadline;
 use super::subjects::{self, Style, Subject};
 use super::{Plan, table};
 use crate::processes::free_address;
@@ -92,16 +94,16 @@ fn connections(
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
     let subject = start(plan, name, program, descriptors.min(4 * CONNECTIONS as u64))?;
     let count = if plan.quick { QUICK_CONNECTIONS } else { CONNECTIONS };
-    let target = target(&subject, origin.address, "/1024/idle");
+    let url = url(origin.address, 1024, 0);
     let deadline = Deadline::after(TIME_LIMIT);
     // One warm request, so that first-use costs of the process are not put down to connections.
-    Client::connect(subject.address)?.get(&target, origin.address)?;
+    Client::connect(subject.address)?.get(&url, origin.address)?;
     let before = subject.process.resident_bytes()?;
     let mut held = Vec::with_capacity(count);
     for _ in 0..count {
         deadline.check()?;
         let mut client = Client::connect(subject.address)?;
-        client.get(&target, origin.address)?;
+        client.get(&url, origin.address)?;
         held.push(client);
     }
     let after = subject.process.resident_bytes()?;

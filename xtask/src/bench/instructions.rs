@@ -89,15 +89,11 @@ fn counted(
     let subject =
         subjects::launch("humboldt", Style::Forward, plan.server_core, command, listen, folder)?;
     let drive = Drive {
-        host: origin,
-        body_bytes: case.body_bytes,
-        first: 0,
         requests,
         objects: case.objects,
-        zipf: None,
         connections: 1,
-        requests_per_s: None,
         limit: LIMIT,
+        ..Drive::new(origin, case.body_bytes)
     };
     let driven = drive.run(plan, subject.name, listen)?;
     let hits_expected = if case.objects == 1 { requests - 1 } else { 0 };

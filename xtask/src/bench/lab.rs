@@ -2,10 +2,10 @@
 //! open loop, beside `wrk`, which does neither. Both ask the laboratory's own origin for the same
 //! objects, at about the same rate, in turns.
 
-use super::load::{parse_summary, repeat_script, write_script};
 use super::{Plan, subjects, table};
-use crate::Outcome;
 use crate::processes::{Running, free_address};
+use crate::{Outcome, packages};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -29,6 +29,15 @@ const REQUESTS_PER_S_PER_USER: f64 = 10.0;
 /// CPU time of users over that of wrk, at most.
 const TARGET_RATIO: f64 = 1.4;
 
+/// Prints one line that [`parse_summary`] reads.
+const LUA_SUMMARY: &str = "
+function done(summary, latency, requests)
+  local e = summary.errors
+  print(string.format('summary %d %d %d', summary.requests, summary.duration,
+    e.connect + e.read + e.write + e.status + e.timeout))
+end
+";
+
 /// Resources of one turn of one load generator.
 struct Turn {
     requests_per_s: f64,
@@ -36,6 +45,7 @@ struct Turn {
 }
 
 pub(super) fn run(plan: &Plan) -> Outcome {
+    packages::install_for_bench_lab()?;
     let lab = super::programs::program("humboldt-lab")?.ok_or("humboldt-lab does not build")?;
     println!(
         "\nCPU time of the load generator for each request, whole process, {} rounds of {:?}\n",
@@ -85,7 +95,8 @@ fn rounds(plan: &Plan, lab: &Path, workload: &str) -> Outcome<(Vec<Turn>, Vec<Tu
     let log = folder.path().join("origin.log");
     let mut origin = Running::pinned("origin", plan.server_core, &mut command, &log)?;
     origin.wait_ready(address)?;
-    let script = write_script(folder.path(), "lab", &repeat_script(OBJECT, address))?;
+    let script = folder.path().join("lab.lua");
+    fs::write(&script, repeat_script(OBJECT, address))?;
     let (mut wrk, mut users) = (Vec::new(), Vec::new());
     for round in 0..=plan.rounds() {
         let theirs = wrk_turn(plan, address, &script)?;
@@ -99,6 +110,14 @@ fn rounds(plan: &Plan, lab: &Path, workload: &str) -> Outcome<(Vec<Turn>, Vec<Tu
     Ok((wrk, users))
 }
 
+/// A script that sends one request, built once, again and again.
+fn repeat_script(target: &str, host: SocketAddr) -> String {
+    // wrk calls this once and formats its only request afterwards.
+    format!(
+        "function init(args)\n  wrk.path = '{target}'\n  wrk.headers['Host'] = '{host}'\nend\n{LUA_SUMMARY}"
+    )
+}
+
 fn wrk_turn(plan: &Plan, address: SocketAddr, script: &Path) -> Outcome<Turn> {
     let mut command = pinned(plan, Path::new("wrk"));
     command.args(["--threads", "1", "--connections", &CONNECTIONS.to_string(), "--timeout", "10s"]);
@@ -106,12 +125,18 @@ fn wrk_turn(plan: &Plan, address: SocketAddr, script: &Path) -> Outcome<Turn> {
     command.arg("--script").arg(script).arg(format!("http://{address}/"));
     let (output, cpu_us) = run_measured(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let [requests, duration_us, errors, _] =
+    let [requests, duration_us, errors] =
         parse_summary(&text).ok_or_else(|| format!("wrk says: {text}"))?;
     if errors > 0 || requests == 0 {
         return Err(format!("wrk: {errors} errors in {requests} requests: {text}").into());
     }
     Ok(turn(requests, duration_us, cpu_us))
+}
+
+fn parse_summary(text: &str) -> Option<[u64; 3]> {
+    let line = text.lines().find_map(|line| line.strip_prefix("summary "))?;
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().ok()
 }
 
 fn users_turn(
@@ -172,7 +197,7 @@ fn run_measured(command: &mut Command) -> Outcome<(Output, u64)> {
 /// CPU time of all children that have ended: fields 16 and 17 of proc(5).
 fn ended_children_cpu_us() -> Outcome<u64> {
     let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
-    let line = std::fs::read_to_string("/proc/self/stat")?;
+    let line = fs::read_to_string("/proc/self/stat")?;
     let fields = line.rsplit_once(')').ok_or("/proc/self/stat has no command")?.1;
     let ticks: u64 = fields
         .split_whitespace()
@@ -181,4 +206,18 @@ fn ended_children_cpu_us() -> Outcome<u64> {
         .filter_map(|field| field.parse::<u64>().ok())
         .sum();
     Ok(ticks * us_per_tick)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_line_is_found() {
+        assert_eq!(
+            parse_summary("Running 1s test\nsummary 100 1000000 0\n"),
+            Some([100, 1_000_000, 0])
+        );
+        assert_eq!(parse_summary("unable to connect"), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::load::Deadline;
 use crate::Outcome;
+use humboldt_lab_wire::response_head;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -19,17 +20,11 @@ pub(super) fn page(address: SocketAddr, name: &str) -> Outcome<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) =
-        answer.split_once("\r\n\r\n").ok_or("a manager page without an end of its head")?;
-    if head.split(' ').nth(1) != Some("200") {
-        return Err(format!(
-            "{address}: manager page {name}: {}",
-            head.lines().next().unwrap_or_default()
-        )
-        .into());
+    let head = response_head(&answer)?.ok_or("a manager page without an end of its head")?;
+    if head.status() != 200 {
+        return Err(format!("{address}: manager page {name}: {}", head.status()).into());
     }
-    Ok(body.to_owned())
+    Ok(String::from_utf8_lossy(&answer[head.len_bytes()..]).into_owned())
 }
 
 /// Figures about objects on disk on the page `counters`, in Humboldt and in Squid.

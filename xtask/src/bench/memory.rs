@@ -1,11 +1,11 @@
 //! `bench memory`: resident memory beside `cache_mem`, after a churn of objects of all sizes.
 
-use super::load::{Client, Deadline, target};
+use super::drive::{Drive, url};
 use super::subjects::{self, Subject};
 use super::{Plan, table};
 use crate::Outcome;
+use humboldt_lab_robots::{BangEvent, BangRecord, BangTarget};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -18,7 +18,11 @@ const CHURN: u64 = 20;
 const MIN_BODY_BYTES: f64 = 200.0;
 const MAX_BODY_BYTES: f64 = 512_000.0;
 
-const CLIENTS: u64 = 8;
+const CLIENTS: usize = 8;
+
+/// An object is asked for again after so many others: it is answered by then, nearly always.
+const AGAIN_AFTER: u64 = 32;
+
 const TIME_LIMIT: Duration = Duration::from_secs(240);
 
 pub(super) fn run(plan: &Plan) -> Outcome {
@@ -58,45 +62,48 @@ fn mib(bytes: u64) -> String {
 }
 
 /// Sends new objects through the subject until `wanted_bytes` have passed; every fourth is asked
-/// for twice.
+/// for twice. Returns the numbers of objects and of their bytes.
 fn pour(subject: &Subject, origin: SocketAddr, wanted_bytes: u64) -> Outcome<(u64, u64)> {
-    let (poured, requests) = (AtomicU64::new(0), AtomicU64::new(0));
-    let work = |client: u64| -> Result<(), String> {
-        let deadline = Deadline::after(TIME_LIMIT);
-        let mut connection = Client::connect(subject.address).map_err(|error| error.to_string())?;
-        let mut state = client;
-        for number in 0_u64.. {
-            if poured.load(Ordering::Relaxed) >= wanted_bytes {
-                break;
+    let load = Drive { style: subject.style, connections: CLIENTS, ..Drive::new(origin, 0) };
+    let (mut objects, mut bytes) = (0, 0);
+    let new = std::iter::from_fn(|| {
+        let number = (bytes < wanted_bytes).then_some(objects)?;
+        objects += 1;
+        bytes += size(number) as u64;
+        Some(number)
+    });
+    let all = new.flat_map(|number| {
+        let again = number.checked_sub(AGAIN_AFTER).filter(|number| number % 4 == 0);
+        [Some(number), again].into_iter().flatten()
+    });
+    let targets = all.map(|number| BangTarget::Url(url(origin, size(number), number)));
+    let mut wrong = None;
+    let report = load.bang(subject.address).run_watched(targets, &mut |event| match event {
+        BangEvent::Ended(record) => {
+            if record.status != Some(200) || !has_wanted_size(record) {
+                wrong.get_or_insert_with(|| format!("{record:?}"));
             }
-            deadline.check().map_err(|error| error.to_string())?;
-            let body_bytes = size(&mut state);
-            let target = target(subject, origin, &format!("/{body_bytes}/{client}-{number}"));
-            for _ in 0..1 + u64::from(number % 4 == 0) {
-                let answer = connection.get(&target, origin).map_err(|error| error.to_string())?;
-                if answer != (200, body_bytes) {
-                    return Err(format!("{target}: {answer:?}"));
-                }
-            }
-            poured.fetch_add(body_bytes as u64, Ordering::Relaxed);
-            requests.fetch_add(1, Ordering::Relaxed);
+            wrong.is_none()
         }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> =
-            (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
-        clients
-            .into_iter()
-            .try_for_each(|client| client.join().map_err(|_| "a client panicked".to_owned())?)
+        BangEvent::Tick { at_us, .. } => u128::from(at_us) < TIME_LIMIT.as_micros(),
     })?;
-    Ok((requests.into_inner(), poured.into_inner()))
+    match wrong {
+        Some(wrong) => Err(wrong.into()),
+        None if report.answers < report.requests => Err("the benchmark took too long".into()),
+        None => Ok((objects, bytes)),
+    }
 }
 
-/// Splitmix, then the exponential that spreads sizes evenly over their logarithm.
-fn size(state: &mut u64) -> usize {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut mixed = *state;
+/// Whether the body has as many bytes as its URL says.
+fn has_wanted_size(record: &BangRecord<'_>) -> bool {
+    let wanted = record.url.rsplit('/').nth(1).and_then(|size| size.parse().ok());
+    wanted == Some(record.body_bytes)
+}
+
+/// Bytes of an object: Splitmix, then the exponential that spreads sizes evenly over their
+/// logarithm.
+fn size(number: u64) -> usize {
+    let mut mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     let fraction = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
@@ -109,8 +116,7 @@ mod tests {
 
     #[test]
     fn sizes_are_spread_over_the_logarithm() {
-        let mut state = 1;
-        let sizes: Vec<usize> = (0..10_000).map(|_| size(&mut state)).collect();
+        let sizes: Vec<usize> = (0..10_000).map(size).collect();
         assert!(sizes.iter().all(|&size| (200..=512_000).contains(&size)));
         let small = sizes.iter().filter(|&&size| size < 10_119).count(); // the geometric mean
         assert!((4_700..5_300).contains(&small), "{small} of 10000 below the middle");

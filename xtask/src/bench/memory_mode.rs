@@ -6,11 +6,11 @@
 //! about half of the requests are misses.
 
 use super::awake::Awake;
-use super::drive::Drive;
+use super::drive::{CONNECTIONS, Drive};
 use super::manager::Device;
 use super::report::Report;
 use super::store::subjects::{RING, Site, Sizes, Stored};
-use super::store::turns::{BODY_BYTES, CONNECTIONS, TURN_LIMIT};
+use super::store::turns::BODY_BYTES;
 use super::subjects::{Subject, floor};
 use super::{Plan, rest, table};
 use crate::Outcome;
@@ -129,15 +129,11 @@ impl<'w> Series<'w> {
 
     fn ask(&self, plan: &Plan, origin: &Subject, requests: u64, first: u64) -> Outcome<Turn> {
         let drive = Drive {
-            host: origin.address,
-            body_bytes: BODY_BYTES,
             first,
             requests,
             objects: OBJECTS,
             zipf: Some(ZIPF),
-            connections: CONNECTIONS,
-            requests_per_s: None,
-            limit: TURN_LIMIT,
+            ..Drive::new(origin.address, BODY_BYTES)
         };
         let subject = &self.stored.subject;
         let (before, cpu_before_us) = (Device::read(subject.address)?, subject.process.cpu_us()?);

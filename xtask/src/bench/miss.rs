@@ -4,7 +4,7 @@
 
 use super::load::{self, Sample};
 use super::subjects::{self, Subject};
-use super::{Plan, beside_old, table};
+use super::{Plan, beside_old, drive::Drive, table};
 use crate::Outcome;
 
 const BODY_BYTES: usize = 13 << 10;
@@ -28,11 +28,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     // Round 0 fills the caches and is not counted.
     for round in 0..=plan.rounds() {
         for (subject, samples) in all.iter().zip(&mut samples) {
-            let target = load::target(subject, origin.address, &format!("/{BODY_BYTES}/"));
-            let script =
-                load::unique_script(&target, origin.address, round as u64 * NAMES_PER_TURN);
-            let script = load::write_script(subject.folder.path(), "miss", &script)?;
-            let sample = load::turn(plan, subject, &script, plan.turn())?;
+            let first = round as u64 * NAMES_PER_TURN;
+            let load = load::endless(subject, origin.address, BODY_BYTES);
+            let sample = load::turn(plan, subject, Drive { first, ..load })?;
             subject.empty_access_log()?;
             if round > 0 {
                 samples.push(sample);

@@ -6,6 +6,7 @@
 
 mod awake;
 mod beside_old;
+mod client;
 pub(crate) mod drive;
 pub(crate) mod floor;
 mod full;

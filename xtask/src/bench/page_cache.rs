@@ -9,7 +9,7 @@ use super::awake::Awake;
 use super::memory_limit::MemoryLimit;
 use super::report::Report;
 use super::store::subjects::{CACHE_MEM_MB, RING, Site, Sizes, Stored};
-use super::store::turns::{self, BODY_BYTES, CONNECTIONS, Course, TURN_LIMIT, Turn};
+use super::store::turns::{self, BODY_BYTES, Course, Turn};
 use super::subjects::{Subject, floor};
 use super::{Plan, drive::Drive, table};
 use crate::Outcome;
@@ -155,15 +155,10 @@ impl<'w> Series<'w> {
 
     fn ask(&self, plan: &Plan, course: Course) -> Outcome<Turn> {
         let drive = Drive {
-            host: course.origin,
-            body_bytes: BODY_BYTES,
-            first: 0,
             requests: REQUESTS.min(course.requests),
             objects: course.requests,
             zipf: Some(ZIPF),
-            connections: CONNECTIONS,
-            requests_per_s: None,
-            limit: TURN_LIMIT,
+            ..Drive::new(course.origin, BODY_BYTES)
         };
         turns::measured(plan, &self.stored, drive, Duration::ZERO, |before, after, _| {
             after.ins - before.ins

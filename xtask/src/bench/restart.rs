@@ -5,8 +5,9 @@
 //! the proxy's; Squid's by Squid itself, of as many objects as that takes seconds. The files are
 //! taken out of the page cache before each start.
 
-use super::drive::{Drive, target};
-use super::load::{Client, Deadline};
+use super::client::Client;
+use super::drive::{Drive, url};
+use super::load::Deadline;
 use super::report::Report;
 use super::store::subjects::{Family, Kind, Site, Sizes, make_cold, sync, wait_for_line, wanted};
 use super::subjects::floor;
@@ -161,17 +162,7 @@ impl Measured<'_> {
     }
 
     fn drive(&self, first: u64, requests: u64, limit: Duration) -> Drive {
-        Drive {
-            host: self.origin,
-            body_bytes: BODY_BYTES,
-            first,
-            requests,
-            objects: requests,
-            zipf: None,
-            connections: 64,
-            requests_per_s: None,
-            limit,
-        }
+        Drive { first, requests, limit, ..Drive::new(self.origin, BODY_BYTES) }
     }
 
     /// All objects, through the cache itself.
@@ -263,10 +254,10 @@ impl Measured<'_> {
     /// other.
     fn ask(&self, client: &mut Client, number: u64) -> Outcome<bool> {
         let object = spread(number) % self.objects;
-        let target = target(self.origin, BODY_BYTES, object);
-        let answer = client.get(&target, self.origin)?;
+        let url = url(self.origin, BODY_BYTES, object);
+        let answer = client.get(&url, self.origin)?;
         if answer != (200, BODY_BYTES) {
-            return Err(format!("{}: {target}: {answer:?}", self.site.kind.name).into());
+            return Err(format!("{}: {url}: {answer:?}", self.site.kind.name).into());
         }
         Ok(client.is_hit())
     }

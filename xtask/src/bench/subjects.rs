@@ -11,7 +11,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// The form of a client's target.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Style {
     /// `GET http://origin/path`: a forward proxy.
     Forward,

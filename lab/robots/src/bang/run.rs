@@ -1,6 +1,7 @@
 //! The banger's loop: as many requests at a time as there are connections, until there are no more
 //! targets.
 
+use super::pace::Pace;
 use super::target::{Prepared, Preparer};
 use super::{Bang, BangEvent, BangRecord, BangReport, BangTarget, TICK_US};
 use crate::answer::{Answer, Step};
@@ -14,6 +15,7 @@ use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_tls::{Got, Handshake, Users};
 use humboldt_lab_wire::{Clock, Poller, Ready};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 const READ_BYTES: usize = 256 * 1024;
@@ -28,6 +30,9 @@ struct Loop<'b, Targets> {
     clock: Clock,
     poller: Poller,
     busy: Slab<Busy>,
+    /// Connections that wait for their next request, the longest first.
+    resting: VecDeque<u32>,
+    pace: Option<Pace>,
     /// Those under way, the longest first: all have the same time limit.
     ages: Chain,
     links: Links,
@@ -48,6 +53,8 @@ struct Busy {
     connection: Connection,
     prepared: Prepared,
     begin_us: u64,
+    /// It is answered, and its connection waits for the next one.
+    rests: bool,
 }
 
 pub(super) fn run(
@@ -64,6 +71,8 @@ pub(super) fn run(
         clock: Clock::start(),
         poller,
         busy: Slab::default(),
+        resting: VecDeque::new(),
+        pace: bang.requests_per_s_max.map(Pace::new),
         ages: Chain::default(),
         links: Links::default(),
         buffer: vec![0; READ_BYTES],
@@ -77,7 +86,7 @@ pub(super) fn run(
     let mut events = Vec::new();
     loop {
         state.begin_all();
-        if state.stopped || (state.busy.len() == 0 && !state.waiting) {
+        if state.stopped || (state.under_way() == 0 && !state.waiting) {
             return Ok(state.report);
         }
         let timeout = state.until_due();
@@ -102,33 +111,50 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     /// Until something is to be done even if no socket is ready.
     fn until_due(&self) -> Duration {
         let tick_us = (self.tick_us + TICK_US).saturating_sub(self.clock.now_us());
-        let due = Duration::from_micros(if self.waiting {
-            tick_us.min(NOT_YET_PAUSE_US)
-        } else {
-            tick_us
-        });
+        let next_us = match self.until_next_us() {
+            0 => NOT_YET_PAUSE_US,
+            until_us => until_us,
+        };
+        let due_us = if self.waiting { tick_us.min(next_us) } else { tick_us };
+        let due = Duration::from_micros(due_us);
         self.until_give_up().map_or(due, |give_up| give_up.min(due))
+    }
+
+    /// Until the pace allows the next request.
+    fn until_next_us(&self) -> u64 {
+        self.pace.as_ref().map_or(0, |pace| pace.until_next_us(self.clock.now_us()))
+    }
+
+    fn under_way(&self) -> usize {
+        self.busy.len() - self.resting.len()
     }
 
     fn tick(&mut self) {
         let at_us = self.clock.now_us();
         if at_us >= self.tick_us + TICK_US {
             self.tick_us = at_us;
-            let open = u32::try_from(self.busy.len()).unwrap_or(u32::MAX);
+            let open = u32::try_from(self.under_way()).unwrap_or(u32::MAX);
             self.stopped |= !(self.on_event)(BangEvent::Tick { at_us, open });
         }
     }
 
     fn begin_all(&mut self) {
         self.waiting = false;
-        while !self.stopped && self.busy.len() < self.bang.connections_max {
+        while !self.stopped && self.under_way() < self.bang.connections_max {
             let Some(prepared) = self.next_prepared() else { return };
-            self.report.requests += 1;
-            self.begin(prepared, self.clock.now_us());
+            match self.resting.pop_front() {
+                Some(slot) => self.go_on(slot, prepared),
+                None => self.begin(prepared, self.clock.now_us()),
+            }
         }
     }
 
+    /// The next request, if there is one and it is time for it.
     fn next_prepared(&mut self) -> Option<Prepared> {
+        if self.until_next_us() > 0 {
+            self.waiting = true;
+            return None;
+        }
         loop {
             let target = self.targets.next()?;
             if target == BangTarget::NotYet {
@@ -136,7 +162,13 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
                 return None;
             }
             match self.preparer.prepare(target, self.clock.unix_us()) {
-                Ok(prepared) => return Some(prepared),
+                Ok(prepared) => {
+                    self.report.requests += 1;
+                    if let Some(pace) = &mut self.pace {
+                        pace.begin(self.clock.now_us());
+                    }
+                    return Some(prepared);
+                }
                 Err(why) => {
                     self.report.unusable += 1;
                     self.report.first_unusable.get_or_insert(why);
@@ -148,9 +180,13 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     fn begin(&mut self, prepared: Prepared, begin_us: u64) {
         let connection = match Connection::open(&prepared.address, 0, 0, u32::MAX) {
             Ok(connection) => connection,
-            Err(error) => return self.record(&prepared, begin_us, Err(refused(&prepared, error))),
+            Err(error) => {
+                let fault = refused(&prepared, error);
+                let verified = prepared.is_verified();
+                return self.record(&prepared.url, verified, begin_us, Err(fault));
+            }
         };
-        let slot = self.busy.insert(Busy { connection, prepared, begin_us });
+        let slot = self.busy.insert(Busy { connection, prepared, begin_us, rests: false });
         self.ages.push_back(&mut self.links, slot);
         let token = self.busy.token(slot);
         let Some(busy) = self.busy.get(slot) else { return };
@@ -198,6 +234,14 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     fn on_ready(&mut self, ready: Ready) {
         let Some(slot) = self.busy.by_token(ready.token) else { return };
         let Some(busy) = self.busy.get_mut(slot) else { return };
+        if busy.rests {
+            // Nothing was asked, so this is the end, or what nobody wants.
+            if ready.readable {
+                self.resting.retain(|other| *other != slot);
+                self.busy.remove(slot);
+            }
+            return;
+        }
         if busy.connection.connecting {
             if !ready.writable {
                 return;
@@ -282,52 +326,59 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     fn finish(&mut self, slot: u32, outcome: Result<Answer, Fault>) {
         let may_stay =
             self.bang.keep_alive && outcome.as_ref().is_ok_and(|answer| answer.keep_alive);
-        let Some(busy) = self.busy.get(slot) else { return };
-        let begin_us = busy.begin_us;
-        if !may_stay || !busy.connection.has_sent_all() {
-            let Some(busy) = self.take(slot) else { return };
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        let stays = may_stay && busy.connection.has_sent_all();
+        let (verified, begin_us) = (busy.prepared.is_verified(), busy.begin_us);
+        let url = std::mem::take(&mut busy.prepared.url);
+        self.ages.remove(&mut self.links, slot);
+        if !stays {
             // Closed before the next one begins, so that there are never more than allowed.
-            drop(busy.connection);
-            return self.record(&busy.prepared, begin_us, outcome);
+            self.busy.remove(slot);
         }
-        let prepared = busy.prepared.clone();
-        self.record(&prepared, begin_us, outcome);
-        let next = if self.stopped { None } else { self.next_prepared() };
-        let Some(next) = next else {
-            self.take(slot);
+        self.record(&url, verified, begin_us, outcome);
+        if !stays || self.stopped {
             return;
-        };
-        self.report.requests += 1;
-        self.go_on(slot, next);
+        }
+        match self.next_prepared() {
+            Some(next) => self.go_on(slot, next),
+            None => self.rest(slot),
+        }
+    }
+
+    /// The connection waits for its next request.
+    fn rest(&mut self, slot: u32) {
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        busy.rests = true;
+        self.resting.push_back(slot);
     }
 
     fn go_on(&mut self, slot: u32, next: Prepared) {
         let now_us = self.clock.now_us();
-        self.ages.remove(&mut self.links, slot);
-        self.ages.push_back(&mut self.links, slot);
         let Some(busy) = self.busy.get_mut(slot) else { return };
         let is_elsewhere = busy.prepared.authority != next.authority;
         if busy.prepared.address != next.address || (busy.connection.is_tls() && is_elsewhere) {
-            self.take(slot);
+            self.busy.remove(slot);
             return self.begin(next, now_us);
         }
         busy.connection.answers += 1;
-        busy.begin_us = now_us;
+        (busy.begin_us, busy.rests) = (now_us, false);
         busy.prepared = next;
+        self.ages.push_back(&mut self.links, slot);
         self.send(slot);
     }
 
-    fn record(&mut self, prepared: &Prepared, begin_us: u64, outcome: Result<Answer, Fault>) {
+    fn record(&mut self, url: &str, verified: bool, begin_us: u64, outcome: Result<Answer, Fault>) {
         let service_us = self.clock.now_us().saturating_sub(begin_us);
-        let verified = matches!(prepared.asked, Asked::Object(_));
+        let tells_hits = verified || self.bang.hit_mark.is_some();
         let answer = outcome.as_ref().ok();
         let record = BangRecord {
-            url: &prepared.url,
+            url,
             begin_us,
             service_us,
             status: answer.map(|answer| answer.status),
             body_bytes: answer.map_or(0, |answer| answer.body_bytes),
-            hit: answer.filter(|_| verified).map(|answer| !answer.from_origin),
+            hit: answer.filter(|_| tells_hits).map(|answer| !answer.from_origin),
+            verified,
             fault: outcome.as_ref().err(),
         };
         self.report.add(&record, self.clock.unix_us());

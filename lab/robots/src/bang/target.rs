@@ -37,6 +37,11 @@ impl Prepared {
         bytes
     }
 
+    /// Whether every byte of the answer is known.
+    pub(super) fn is_verified(&self) -> bool {
+        matches!(self.asked, Asked::Object(_))
+    }
+
     /// The name of the server with which TLS is spoken.
     pub(super) fn tls_name(&self, route: &Route) -> String {
         match route {
@@ -150,11 +155,11 @@ impl<'b> Preparer<'b> {
             Route::Direct => (path, authority),
         };
         let connection = if self.bang.keep_alive { "" } else { "Connection: close\r\n" };
-        let bytes = format!(
-            "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: humboldt-lab\r\nAccept: */*\r\n{connection}\r\n"
-        );
+        let fields = self.bang.url_fields;
+        let bytes = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}{connection}\r\n");
         let (authority, bytes) = (authority.to_owned(), bytes.into_bytes());
-        Ok(Prepared { authority, address, bytes, asked: Asked::Foreign, url })
+        let asked = Asked::Foreign { hit_mark: self.bang.hit_mark };
+        Ok(Prepared { authority, address, bytes, asked, url })
     }
 
     /// The address of this server. A name that does not resolve is remembered as well.

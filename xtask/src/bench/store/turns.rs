@@ -3,7 +3,7 @@
 use super::subjects::{Family, Stored};
 use crate::Outcome;
 use crate::bench::Plan;
-use crate::bench::drive::{Drive, Driven};
+use crate::bench::drive::{CONNECTIONS, Drive, Driven};
 use crate::bench::manager::{Device, Swaps};
 use crate::bench::subjects::Subject;
 use std::net::SocketAddr;
@@ -12,16 +12,13 @@ use std::time::Duration;
 /// All objects have this length.
 pub(in crate::bench) const BODY_BYTES: usize = 13 << 10;
 
-/// As many as the published figures of this project use.
-pub(in crate::bench) const CONNECTIONS: usize = 64;
-
 /// `diskd` turns requests away when more than `Q1` messages are under way, here and in Squid: with
 /// many connections it stores next to nothing.
 const DISKD_CONNECTIONS: usize = 8;
 
 /// An answer to a miss does not wait for its writes. At this rate both store all objects; at twice
 /// the rate, Squid's `diskd` stores a part.
-pub(super) const DISKD_MISSES_PER_S: u32 = 2_000;
+pub(super) const DISKD_MISSES_PER_S: f64 = 2_000.0;
 
 /// Squid's `diskd` answers two hundred hits a second: a turn of all would take minutes.
 pub(super) const DISKD_REQUESTS: u64 = 5_000;
@@ -37,9 +34,6 @@ const SHARE_COMPLETE: f64 = 0.999;
 
 /// Work deferred until after the last answer is part of the cost: writing buffers, closing files.
 const SETTLING: Duration = Duration::from_millis(1500);
-
-/// A turn that takes longer is broken, not slow.
-pub(in crate::bench) const TURN_LIMIT: Duration = Duration::from_secs(120);
 
 /// One turn.
 #[derive(Clone, Copy, Debug)]
@@ -89,15 +83,10 @@ impl Course {
 
     fn drive_of(&self, scheme: &str, first: u64) -> Drive {
         Drive {
-            host: self.origin,
-            body_bytes: BODY_BYTES,
             first: first + self.lead_in,
             requests: self.requests_of(scheme),
-            objects: self.requests,
-            zipf: None,
             connections: if scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
-            requests_per_s: None,
-            limit: TURN_LIMIT,
+            ..Drive::new(self.origin, BODY_BYTES)
         }
     }
 
@@ -124,8 +113,7 @@ impl Course {
     fn lead_in(&self, plan: &Plan, subject: &Subject, drive: &Drive) -> Outcome {
         let requests = self.lead_in_of(drive.requests);
         if requests > 0 {
-            let before =
-                Drive { first: drive.first - self.lead_in, requests, objects: requests, ..*drive };
+            let before = Drive { first: drive.first - self.lead_in, requests, ..*drive };
             before.run(plan, subject.name, subject.address)?;
         }
         Ok(())

@@ -99,6 +99,7 @@ mod tests {
             status: Some(200),
             body_bytes: 11,
             hit: Some(true),
+            verified: true,
             fault: None,
         };
         let wrong = BangRecord {
