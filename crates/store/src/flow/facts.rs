@@ -135,8 +135,8 @@ pub enum Progress {
     End,
     /// No more will come, and the body is not complete.
     Aborted(AbortReason),
-    /// A disk writer that was too slow, or a client that had stepped aside: its data is gone. Or one
-    /// that waited for the copy on disk: the directory is done. Never a client that reads.
+    /// A disk writer that was too slow, or a client that had stepped aside: its data is gone. Or
+    /// one that waited for the copy on disk: the directory is done. Never a client that reads.
     Lagged {
         /// Offset of the first byte that was not read; means nothing to one that waited for the
         /// copy.

@@ -330,8 +330,8 @@ impl State {
         self.wake_readers(wakes);
     }
 
-    /// A reader before `limit` that is not waited for loses its data: a disk writer, and with it the
-    /// copy, or a client that has stepped aside. One that reads never does.
+    /// A reader before `limit` that is not waited for loses its data: a disk writer, and with it
+    /// the copy, or a client that has stepped aside. A client that reads never does.
     fn leave_behind(&mut self, limit: u64) {
         for reader in self.readers.iter_mut().flatten() {
             let is_waited_for = match reader.kind {
