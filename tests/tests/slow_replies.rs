@@ -230,29 +230,43 @@ fn a_client_that_joins_a_fetch_waits_for_what_its_list_needs() {
 #[test]
 fn a_client_whose_list_waits_holds_up_nobody_and_gets_the_same_answer_later() {
     let rules = "acl guest req_header X-Guest yes\nhttp_reply_access deny guest bad\n";
-    // As far as clients of one fetch may be apart.
-    let body: Vec<u8> = (0..8_000_000_u32).map(|n| (n >> 8) as u8 ^ n as u8).collect();
-    for lines in [IN_MEMORY, ""] {
+    let on_disk = format!("maximum_object_size 32 MB\n{ON_DISK}");
+    // The longer body is longer than clients of one fetch may be apart.
+    for (lines, body_bytes, is_guest_first, fetches) in [
+        (IN_MEMORY, 8_000_000, false, 1),
+        ("", 8_000_000, false, 1),
+        ("", 20_000_000, false, 2),
+        ("", 20_000_000, true, 2),
+        (&on_disk, 20_000_000, false, 1),
+        (&on_disk, 20_000_000, true, 1),
+    ] {
+        let what = format!("{lines}{body_bytes} {is_guest_first}");
+        let body: Vec<u8> = (0..body_bytes).map(|n: u32| (n >> 8) as u8 ^ n as u8).collect();
         let (stage, gate) = (Stage::new(&format!("{lines}{rules}")), Arc::new(Gate::default()));
         stage.dns.on(HOST, Says::Nothing);
         let (at_parent, sent) = (Arc::clone(&gate), body.clone());
         stage.parent.handle("/new", move |_, wire| {
             wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: \"1\"\r\n");
-            wire.send("Content-Length: 8000000\r\n\r\n");
+            wire.send(format!("Content-Length: {body_bytes}\r\n\r\n"));
             at_parent.pass();
             wire.send(&sent);
         });
-        let mut first = stage.proxy.client();
-        first.request("GET", &url("/new"), &[], b"");
-        let _ = first.head();
-        let mut guest = stage.proxy.client();
-        guest.request("GET", &url("/new"), &[("X-Guest", "yes")], b"");
-        until("the guest's question", || (stage.dns.asked(HOST) > 0).then_some(()));
+        let (mut other, mut guest) = (stage.proxy.client(), stage.proxy.client());
+        for is_guest in [is_guest_first, !is_guest_first] {
+            if is_guest {
+                guest.request("GET", &url("/new"), &[("X-Guest", "yes")], b"");
+                until("the guest's question", || (stage.dns.asked(HOST) > 0).then_some(()));
+            } else {
+                other.request("GET", &url("/new"), &[], b"");
+                let _ = other.head();
+            }
+        }
         gate.open();
-        assert!(first.bytes(body.len()) == body, "the first client, {lines}");
-        assert!(!guest.has_input(), "the guest has something that no list has permitted");
+        assert!(other.bytes(body.len()) == body, "the other client, {what}");
+        assert!(!guest.has_input(), "the guest has something that no list has permitted, {what}");
         stage.host_is_good(true);
-        assert!(guest.response().expect(200).body == body, "the guest, {lines}");
+        assert!(guest.response().expect(200).body == body, "the guest, {what}");
+        assert_eq!(stage.parent.count("/new"), fetches, "{what}");
     }
 }
 

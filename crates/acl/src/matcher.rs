@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use humboldt_base::rng::Rng;
 use humboldt_conf::Need;
 use humboldt_http::Fields;
 
@@ -104,8 +105,12 @@ pub(crate) enum Matcher {
     Status(RangeSet<u16>),
     /// More connections than this.
     Connections(u32),
-    /// Random bits below this.
-    Random(u64),
+    Random {
+        /// Another one for each ACL of this kind.
+        number: u64,
+        /// The bits drawn for it are below this.
+        below: u64,
+    },
     AnyOf(Box<[Term]>),
     /// Alternative lines, all terms of one of which must match.
     AllOf(Box<[Box<[Term]>]>),
@@ -157,12 +162,17 @@ impl Acl {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
-            Matcher::Random(threshold) => subject.random < *threshold,
+            Matcher::Random { number, below } => draw(subject, *number) < *below,
             Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
             Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };
         matched.into()
     }
+}
+
+/// Random bits for the ACL of this number. Without any of the subject none are below a threshold.
+fn draw(subject: &Subject<'_>, number: u64) -> u64 {
+    subject.random.map_or(u64::MAX, |seed| Rng::new(seed ^ number).next_u64())
 }
 
 /// One of the results is yes. A question decides where nothing before it matched.

@@ -102,7 +102,7 @@ impl Compiler<'_> {
                     .collect::<Result<Vec<_>, _>>()
                     .map(|lines| Matcher::AllOf(lines.into_boxed_slice()))
             }
-            _ => compile(definition).map_err(wrong),
+            _ => compile(definition, self.done.len()).map_err(wrong),
         };
         let matcher = matcher.map_err(|error| match error.problem {
             AclProblem::Undefined => AclError { location: definition.location.clone(), ..error },
@@ -139,8 +139,8 @@ fn needs_of(definition: &AclDef, matcher: &Matcher) -> Box<[Need]> {
     needs.into_iter().collect()
 }
 
-/// Compiles a definition that does not refer to others.
-fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
+/// Compiles a definition that does not refer to others. `number` is another one for each.
+fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
     let values = definition.values.as_slice();
     if values.is_empty() && needs_values(definition.kind) {
         return Err(AclProblem::Missing);
@@ -188,7 +188,7 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         }
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
-        AclKind::Random => Matcher::Random(probability(values)?),
+        AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });

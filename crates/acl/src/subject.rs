@@ -46,8 +46,9 @@ pub struct Subject<'a> {
     pub local_offset_s: i32,
     /// Open connections from `client_ip`, this one included.
     pub connections_from_client: u32,
-    /// Uniformly random bits, new for every transaction.
-    pub random: u64,
+    /// Uniformly random bits, other ones for every transaction and list. Each `random` ACL draws
+    /// its own from them; without them none matches.
+    pub random: Option<u64>,
     /// It asks for a page of the proxy's own: the ACL `manager` matches these.
     pub is_internal: bool,
 }
@@ -73,8 +74,7 @@ impl Default for Subject<'_> {
             now: 0,
             local_offset_s: 0,
             connections_from_client: 0,
-            // Below no threshold, so that `random` does not match.
-            random: u64::MAX,
+            random: None,
             is_internal: false,
         }
     }

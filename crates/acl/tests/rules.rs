@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use humboldt_acl::{AclError, AclProblem, AclSet, Known, Question, RuleList, Subject, Verdict};
+use humboldt_base::rng::Rng;
 use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
 use proptest::prelude::*;
@@ -107,7 +108,7 @@ fn subject() -> Subject<'static> {
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
-        random: 1 << 62,
+        random: Some(11), // 0.32 for the first ACL
         is_internal: false,
     }
 }
@@ -242,6 +243,25 @@ fn every_kind() {
     assert!(!matches("urlpath_regex .*", &Subject { path: b"", ..get }));
     assert!(matches("method PROPfind", &Subject { method: b"PROPfind", ..get }));
     assert!(!matches("method PROPfind", &Subject { method: b"PROPFIND", ..get }));
+}
+
+#[test]
+fn random_acls_of_a_list_are_independent_and_draw_the_same_when_asked_again() {
+    let acls = "acl a random 1/2\nacl b random 1/2";
+    let both = ["a b", "a !b", "!a b", "!a !b"].map(|terms| list(acls, &format!("allow {terms}")));
+    let mut times = [0; 4];
+    for seed in 0..400 {
+        let subject = Subject { random: Some(Rng::new(seed).next_u64()), ..subject() };
+        let ask = || both.each_ref().map(|list| list.check(&subject).is_allowed());
+        assert_eq!(ask(), ask(), "{seed}");
+        for (times, is_so) in times.iter_mut().zip(ask()) {
+            *times += usize::from(is_so);
+        }
+    }
+    assert_eq!(times.iter().sum::<usize>(), 400);
+    assert!(times.iter().all(|times| (70..130).contains(times)), "{times:?}");
+    let without = Subject { random: None, ..subject() };
+    assert!(both[3].check(&without).is_allowed(), "none matches");
 }
 
 #[test]

@@ -110,7 +110,9 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
         });
     }
     match look_up(core, request) {
-        Ok(hit) if reply::needs_facts(request, hit.object.head()) => Admission::UndecidedHit(hit),
+        Ok(hit) if reply::undecided(request, hit.object.head()).is_some() => {
+            Admission::UndecidedHit(hit)
+        }
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
             Ok(_) if has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
@@ -333,12 +335,16 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
             let stale = invalidate::unless_void(core, found.stale.take());
             let job = Job::new(request, stale, true, &report);
             deliver::start(core, job, writer);
-            follow(transaction, reader, Some(&report), tag).await
+            let flow = Arc::clone(reader.flow());
+            let served = follow(transaction, reader, Some(&report), tag).await;
+            // It may have gone on without this client, and be on disk now.
+            found.skip_disk &= !flow.is_stored();
+            served
         }
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
             match follow(transaction, reader, None, Tag::Miss).await {
-                // The answer may be for another variant.
+                // The answer may be for another variant, or have gone on without this client.
                 Served::LookAgain => look_again(transaction, found).await,
                 done => done,
             }

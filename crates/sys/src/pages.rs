@@ -174,7 +174,16 @@ impl PagePool {
     }
 
     fn take_free(&self) -> Option<FreePage> {
-        self.inner().free.take(magazine_of_thread(), |common| common.carve(self.inner))
+        let mut fresh = None;
+        let page = self.inner().free.take(magazine_of_thread(), |common| {
+            fresh = common.carve(self.inner);
+            fresh.is_some()
+        });
+        // Without a lock: at the first touch of a huge page the kernel clears 2 MiB.
+        if let Some((start, bytes)) = fresh {
+            mapping::fault_in(start, bytes);
+        }
+        page
     }
 }
 
@@ -243,23 +252,21 @@ impl free::Common<FreePage> for Common {
 }
 
 impl Common {
-    /// Moves a batch of never used pages to the free list, from a new mapping if need be.
-    fn carve(&mut self, pool: NonNull<Inner>) -> bool {
+    /// Moves a batch of never used pages to the free list, from a new mapping if need be. Returns
+    /// where they begin, and their bytes.
+    fn carve(&mut self, pool: NonNull<Inner>) -> Option<(NonNull<u8>, usize)> {
         if self.slabs.is_empty() || self.fresh_from == SLAB_PAGES {
-            let Some(slab) = Slab::map(pool, !self.slabs.is_empty()) else { return false };
+            let slab = Slab::map(pool, !self.slabs.is_empty())?;
             self.slabs.push(slab);
             self.fresh_from = 0;
         }
-        let Some(slab) = self.slabs.last() else { return false };
+        let slab = self.slabs.last()?;
         let batch = FRESH_BATCH.min(SLAB_PAGES - self.fresh_from);
         for index in (self.fresh_from..self.fresh_from + batch).rev() {
             self.free.push(FreePage(slab.header(index)));
         }
-        if let Some(first) = self.free.last() {
-            mapping::fault_in(first.data(), batch * PAGE_BYTES);
-        }
         self.fresh_from += batch;
-        true
+        self.free.last().map(|first| (first.data(), batch * PAGE_BYTES))
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use humboldt_store::StoredHead;
+use humboldt_store::{FlowReader, StoredHead};
 use tokio::time::timeout;
 
-use crate::rules::reply;
+use crate::rules::{access, reply};
 use crate::transaction::Transaction;
 
-/// Longest wait. Clients that share a fetch may have to wait for the one whose answer is not
-/// decided.
+/// Longest wait for the facts, beside the limits of the look-up.
 const FACTS_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Gets the facts that `http_reply_access` needs to decide about an answer with this head; they
@@ -18,10 +17,23 @@ const FACTS_WAIT_MAX: Duration = Duration::from_secs(15);
 /// The list is asked behind this ([`reply::check`]), and refuses if it needs facts that did not
 /// come in time. Without a slow ACL in it nothing is done.
 pub(crate) async fn gather(transaction: &Transaction<'_>, head: &StoredHead) -> Option<()> {
+    gather_beside(transaction, head, None).await.map(|_| ())
+}
+
+/// As [`gather`], for a client that reads a fetch: others who share it do not wait for this client
+/// meanwhile. `Some(false)`: the fetch has left it behind, so it has to look again.
+pub(crate) async fn gather_beside(
+    transaction: &Transaction<'_>,
+    head: &StoredHead,
+    reader: Option<&FlowReader>,
+) -> Option<bool> {
     let (core, request) = (transaction.core, transaction.request);
-    if !reply::needs_facts(request, head) {
-        return Some(());
-    }
-    let deciding = Box::pin(timeout(FACTS_WAIT_MAX, reply::get_facts(core, request, head)));
-    Box::pin(transaction.while_it_stays(deciding)).await.map(|_| ())
+    let Some((list, response)) = reply::undecided(request, head) else { return Some(true) };
+    reader.inspect(|reader| reader.step_aside());
+    let deciding = Box::pin(async move {
+        let decision = access::decide(core, list, request, Some(&response));
+        _ = timeout(FACTS_WAIT_MAX, decision).await;
+    });
+    Box::pin(transaction.while_it_stays(deciding)).await?;
+    Some(reader.is_none_or(FlowReader::step_back))
 }

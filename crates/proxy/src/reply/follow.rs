@@ -41,7 +41,7 @@ pub(crate) async fn follow(
             return Served::Done(transaction.client_gone(waiting(tag, report)));
         }
         // Nothing has been sent, so this is like a miss.
-        Err(Waited::Aborted(AbortReason::DiskFailed)) => {
+        Err(Waited::LeftBehind | Waited::Aborted(AbortReason::DiskFailed)) => {
             return Served::LookAgain;
         }
         Err(Waited::Aborted(reason)) => {
@@ -135,6 +135,8 @@ fn is_fresh(request: &Request, head: &FlowHead) -> bool {
 
 enum Waited {
     ClientGone,
+    /// The fetch did not wait until the rules had decided for this client.
+    LeftBehind,
     Aborted(AbortReason),
 }
 
@@ -155,7 +157,11 @@ async fn await_head(
         })
         .await;
         if let Some(interim) = interim {
-            facts::gather(transaction, &interim).await.ok_or(Waited::ClientGone)?;
+            match facts::gather_beside(transaction, &interim, Some(reader)).await {
+                None => return Err(Waited::ClientGone),
+                Some(false) => return Err(Waited::LeftBehind),
+                Some(true) => {}
+            }
             head::send_interim(transaction.client, transaction.request, &interim);
             if transaction.client.flush().await.is_err() {
                 return Err(Waited::ClientGone);
@@ -180,9 +186,10 @@ async fn stream(
 ) -> Served {
     let (core, request) = (transaction.core, transaction.request);
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(Report::route));
-    if facts::gather(transaction, &head.head).await.is_none() {
+    let gathered = facts::gather_beside(transaction, &head.head, Some(&reader)).await;
+    let Some(is_there) = gathered else {
         return Served::Done(transaction.client_gone(waiting(tag, report)));
-    }
+    };
     let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
         Ok(limit_bytes) => limit_bytes,
         Err(refusal) => {
@@ -190,6 +197,10 @@ async fn stream(
             return Served::Done(local::refused(transaction, refusal, outcome.route).await);
         }
     };
+    // Who is refused does not look for the answer once more.
+    if !is_there {
+        return Served::LookAgain;
+    }
     outcome.collapsed = report.is_none();
     let is_stored = reader.flow().is_stored();
     let (cut_head, mut reader) = match assemble::cut(core, request, head, reader) {
@@ -318,7 +329,7 @@ async fn begun(
     match await_head(transaction, &mut reader).await {
         Ok(head) => Ok((head, reader)),
         Err(Waited::ClientGone) => Err(Served::Done(transaction.client_gone(waiting(tag, report)))),
-        Err(Waited::Aborted(_)) => Err(Served::LookAgain),
+        Err(Waited::LeftBehind | Waited::Aborted(_)) => Err(Served::LookAgain),
     }
 }
 

@@ -34,6 +34,13 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
         let assembly = assemble::of_disk(hit, &ranges);
         return follow::assembled(transaction, assembly, &Report::new(), Tag::Hit).await;
     }
+    // Before it joins or begins a flow, which would be held up.
+    if facts::gather(transaction, &hit.head).await.is_none() {
+        return Served::Done(transaction.client_gone(Outcome::hit(Tag::Hit, 0)));
+    }
+    if let Err(refusal) = reply::check(request, &hit.head, hit.body_bytes()) {
+        return Served::Done(local::refused(transaction, refusal, None).await);
+    }
     let selection = select(request, &hit.head, hit.times.date, body_bytes, Tag::Hit);
     if request.head.method == Method::Head || selection.status != hit.head.status {
         return serve_alone(transaction, hit, selection).await;
@@ -85,12 +92,6 @@ async fn serve_alone(
 ) -> Served {
     let (core, request) = (transaction.core, transaction.request);
     let mut outcome = Outcome::hit(selection.tag, selection.status).with_head(&hit.head);
-    if facts::gather(transaction, &hit.head).await.is_none() {
-        return Served::Done(transaction.client_gone(outcome.unsent()));
-    }
-    if let Err(refusal) = reply::check(request, &hit.head, hit.body_bytes()) {
-        return Served::Done(local::refused(transaction, refusal, None).await);
-    }
     let mut buffer = Vec::new();
     if let Some(part) = selection.range {
         match transaction.while_it_stays(pin!(read_some(core, &mut hit, part, &mut buffer))).await {

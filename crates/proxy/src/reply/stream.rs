@@ -175,7 +175,7 @@ impl<'a> Relay<'a> {
                         ended => cut_off(client, ended).await,
                     };
                 }
-                // A flow leaves only disk writers behind, never a client.
+                // A flow leaves no client behind that reads.
                 Progress::Lagged { .. } => {
                     return cut_off(client, Ended::Aborted(AbortReason::Cancelled)).await;
                 }

@@ -399,13 +399,13 @@ fn subject(request: &Request) -> Subject<'_> {
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
-        random: 0,
+        random: None,
         is_internal: own::is_internal(request),
     }
 }
 
 /// Checks a list. It finds the same random bits whenever it is asked about one request, for example
-/// after it has waited; two lists find different ones, as in Squid.
+/// after it has waited; two lists find different ones, and so do two ACLs of a list, as in Squid.
 fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
     if !request.snapshot().uses_random {
         return list.check(subject);
@@ -413,7 +413,7 @@ fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) 
     let of_request = *request.random.get_or_init(random);
     let of_list = std::ptr::from_ref(list).addr() as u64;
     let random = Rng::new(of_request ^ of_list).next_u64();
-    list.check(&Subject { random, ..*subject })
+    list.check(&Subject { random: Some(random), ..*subject })
 }
 
 thread_local! {

@@ -3,12 +3,12 @@
 //!
 //! They are asked for each client, also for hits. Without such rules, this costs nothing.
 
+use humboldt_acl::RuleList;
 use humboldt_exchange::is_bodiless_status;
 use humboldt_http::{Method, ResponseHead};
 use humboldt_store::StoredHead;
 
 use crate::config::reply_rules::{ReplyRules, UNLIMITED};
-use crate::core::Core;
 use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::Refusal;
@@ -20,22 +20,20 @@ pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
     rules.map_or(UNLIMITED, |rules| limit(rules, request, response).unwrap_or(0))
 }
 
-/// Whether `http_reply_access` needs a fact to decide about an answer with this head that is not
-/// known yet: see [`get_facts`].
-pub(crate) fn needs_facts(request: &Request, head: &StoredHead) -> bool {
-    let rules = request.snapshot().reply_rules.as_ref().filter(|rules| rules.access_may_wait);
-    let Some(list) = rules.and_then(|rules| rules.access.as_ref()) else { return false };
+/// The list `http_reply_access` and the answer with this head, if the list needs a fact to decide
+/// about it that is not known yet: see [`access::decide`].
+pub(crate) fn undecided<'r>(
+    request: &'r Request,
+    head: &StoredHead,
+) -> Option<(&'r RuleList, ResponseHead)> {
+    let rules = request.snapshot().reply_rules.as_ref().filter(|rules| rules.access_may_wait)?;
+    let list = rules.access.as_ref()?;
     // See `check` and `check_interim`.
-    let is_asked = !is_bodiless_status(head.status) || head.status < 200;
-    is_asked && access::is_undecided(list, request, &head.to_response_head())
-}
-
-/// Gets the facts that `http_reply_access` needs to decide about an answer with this head.
-pub(crate) async fn get_facts(core: &Core, request: &Request, head: &StoredHead) {
-    let rules = request.snapshot().reply_rules.as_ref();
-    if let Some(list) = rules.and_then(|rules| rules.access.as_ref()) {
-        _ = access::decide(core, list, request, Some(&head.to_response_head())).await;
+    if is_bodiless_status(head.status) && head.status >= 200 {
+        return None;
     }
+    let response = head.to_response_head();
+    access::is_undecided(list, request, &response).then_some((list, response))
 }
 
 /// Whether an answer may go to the client, and how many bytes of it if its length is not known yet.

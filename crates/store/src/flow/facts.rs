@@ -118,6 +118,9 @@ pub enum ReaderKind {
     /// A request that waits until the directory is done with the copy on disk
     /// ([`super::Flow::waiter`]): it reads nothing, and holds no pages.
     Parked,
+    /// A client that takes nothing for a while ([`super::FlowReader::step_aside`]). While there are
+    /// other clients it is not waited for, and may be left behind.
+    Aside,
 }
 
 /// The state at a reader's position.
@@ -132,11 +135,11 @@ pub enum Progress {
     End,
     /// No more will come, and the body is not complete.
     Aborted(AbortReason),
-    /// A disk writer that was too slow: its data is gone. Or one that waited for the copy on disk:
-    /// the directory is done. Never a client that reads.
+    /// A disk writer that was too slow, or a client that had stepped aside: its data is gone. Or
+    /// one that waited for the copy on disk: the directory is done. Never a client that reads.
     Lagged {
-        /// Offset of the first byte that a disk writer has not read; means nothing to one that
-        /// waited.
+        /// Offset of the first byte that was not read; means nothing to one that waited for the
+        /// copy.
         position: u64,
     },
 }

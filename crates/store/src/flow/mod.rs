@@ -9,6 +9,9 @@
 //!   of the *fastest* client (or of the disk writer, when no client is left) and at most
 //!   [`LAG_BYTES_MAX`] ahead of the *slowest* one; while memory is short it waits until pages come
 //!   back. Bytes that a client has yet to read are never taken from it.
+//! - A client that has stepped aside ([`FlowReader::step_aside`]) takes nothing, and can come by
+//!   the answer in another way. It is waited for only if there is no other client, and left behind
+//!   like a disk writer.
 //! - A client that the writer waits for, while another has nothing left to read, is asked
 //!   ([`FlowReader::holds_up`]) to get the rest in another way. It stays as long as it has found
 //!   none, and its task may end it if it takes nothing at all.

@@ -213,6 +213,28 @@ impl FlowReader {
         self.flow.state.lock().holds_up(self.number)
     }
 
+    /// For a client that takes nothing for a while, and can come by the answer in another way: from
+    /// now on the fetch waits for it only while there is no other client.
+    pub fn step_aside(&self) {
+        self.turn(ReaderKind::Aside);
+    }
+
+    /// A client takes bytes again after [`FlowReader::step_aside`]. `false`: the fetch went on
+    /// without it, and the bytes at its position are gone.
+    #[must_use]
+    pub fn step_back(&self) -> bool {
+        self.turn(ReaderKind::Client)
+    }
+
+    fn turn(&self, kind: ReaderKind) -> bool {
+        let window = self.flow.window_bytes();
+        self.flow.with(|state, wakes| {
+            let is_there = state.turn(self.number, kind);
+            state.moved(window, wakes);
+            is_there
+        })
+    }
+
     /// Whether other requests could join.
     pub fn is_shared(&self) -> bool {
         self.flow.state.lock().shared

@@ -41,7 +41,7 @@ pub(super) enum WriterWait {
 pub(super) struct ReaderState {
     pub(super) kind: ReaderKind,
     pub(super) position: u64,
-    /// A disk writer that was not waited for: its data is gone.
+    /// A disk writer or a client that was not waited for: its data is gone.
     pub(super) lagged: bool,
     /// Only woken for batches, see [`State::batch_ready`].
     pub(super) batch: bool,
@@ -70,7 +70,8 @@ pub(super) struct State {
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
-    /// Requests that wait for the copy on disk ([`ReaderKind::Parked`]).
+    /// Requests that wait for the copy on disk ([`ReaderKind::Parked`]), and clients that take
+    /// nothing for a while ([`ReaderKind::Aside`]).
     pub(super) parked: usize,
     pub(super) waits_for: WriterWait,
     pub(super) writer_waker: Option<Waker>,
@@ -113,8 +114,7 @@ impl State {
         }
         let reader =
             ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
-        self.clients += usize::from(kind == ReaderKind::Client);
-        self.parked += usize::from(kind == ReaderKind::Parked);
+        self.count(kind).into_iter().for_each(|count| *count += 1);
         let hole = self.readers.iter().position(Option::is_none);
         let number = hole.unwrap_or(self.readers.len());
         match hole {
@@ -133,8 +133,7 @@ impl State {
     ) -> Option<Arc<Table>> {
         let mut table = None;
         if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
-            self.clients -= usize::from(reader.kind == ReaderKind::Client);
-            self.parked -= usize::from(reader.kind == ReaderKind::Parked);
+            self.count(reader.kind).into_iter().for_each(|count| *count -= 1);
             if self.is_deserted() {
                 wakes.take(&mut self.gone_waker);
             }
@@ -145,6 +144,23 @@ impl State {
             self.moved(window, wakes);
         }
         table
+    }
+
+    /// A client steps aside or back. `false`: it was left behind.
+    pub(super) fn turn(&mut self, number: usize, kind: ReaderKind) -> bool {
+        let Some(reader) = self.reader(number) else { return false };
+        let (was, is_there) = (std::mem::replace(&mut reader.kind, kind), !reader.lagged);
+        self.count(was).into_iter().for_each(|count| *count -= 1);
+        self.count(kind).into_iter().for_each(|count| *count += 1);
+        is_there
+    }
+
+    fn count(&mut self, kind: ReaderKind) -> Option<&mut usize> {
+        match kind {
+            ReaderKind::Client => Some(&mut self.clients),
+            ReaderKind::Parked | ReaderKind::Aside => Some(&mut self.parked),
+            ReaderKind::Disk => None,
+        }
     }
 
     /// The writer is done with `table`: the flow stays in it as long as a directory writes the
@@ -190,15 +206,21 @@ impl State {
         self.readers.iter().flatten().filter(needs_pages)
     }
 
+    /// Clients that are waited for: one that has stepped aside only if there is no other.
     fn clients(&self) -> impl Iterator<Item = &ReaderState> {
-        self.attached().filter(|reader| reader.kind == ReaderKind::Client)
+        self.attached().filter(|reader| match reader.kind {
+            ReaderKind::Client => true,
+            ReaderKind::Aside => self.clients == 0,
+            ReaderKind::Disk | ReaderKind::Parked => false,
+        })
     }
 
     /// Position of the fastest client, because clients set the pace; of the disk writer when no
     /// client is left. Without readers, the end.
     fn fastest(&self) -> u64 {
-        let paces = |reader: &&ReaderState| self.clients == 0 || reader.kind == ReaderKind::Client;
-        self.attached().filter(paces).map(|reader| reader.position).max().unwrap_or(self.written)
+        let of_clients = self.clients().map(|reader| reader.position).max();
+        let of_all = || self.attached().map(|reader| reader.position).max();
+        of_clients.or_else(of_all).unwrap_or(self.written)
     }
 
     /// Position of the slowest reader; without readers, nothing is needed any more.
@@ -302,19 +324,21 @@ impl State {
 
     fn after_growth(&mut self, wakes: &mut WakeList) {
         if !self.whole {
-            self.detach_disk(self.written.saturating_sub(LAG_BYTES_MAX));
+            self.leave_behind(self.written.saturating_sub(LAG_BYTES_MAX));
             self.trim();
         }
         self.wake_readers(wakes);
     }
 
-    /// A disk writer before `limit` that is not waited for loses its data, and with it the copy. A
-    /// client never does.
-    fn detach_disk(&mut self, limit: u64) {
-        let is_waited_for = self.write_through;
-        for reader in
-            self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Disk)
-        {
+    /// A reader before `limit` that is not waited for loses its data: a disk writer, and with it
+    /// the copy, or a client that has stepped aside. A client that reads never does.
+    fn leave_behind(&mut self, limit: u64) {
+        for reader in self.readers.iter_mut().flatten() {
+            let is_waited_for = match reader.kind {
+                ReaderKind::Client | ReaderKind::Parked => true,
+                ReaderKind::Disk => self.write_through,
+                ReaderKind::Aside => self.clients == 0,
+            };
             reader.lagged |= reader.position < limit && !is_waited_for;
         }
     }
@@ -330,7 +354,7 @@ impl State {
             // A copy is worth less than the pages that clients have left behind.
             let needed =
                 self.clients().map(|reader| reader.position).min().unwrap_or(0).min(self.written);
-            self.detach_disk(needed / PAGE_BYTES as u64 * PAGE_BYTES as u64);
+            self.leave_behind(needed / PAGE_BYTES as u64 * PAGE_BYTES as u64);
             self.trim();
         }
         self.wake_readers(wakes);
@@ -361,7 +385,8 @@ impl State {
             // Half a window, not every byte, is worth a wake-up; but no more than there can ever
             // be.
             WriterWait::Window => self.room(window) >= window.min(LAG_BYTES_MAX / 2) / 2,
-            WriterWait::Pages => trimmed,
+            // A client that has stepped aside may be left behind now.
+            WriterWait::Pages => trimmed || self.parked > 0,
         };
         if go {
             self.waits_for = WriterWait::Nothing;

@@ -78,6 +78,64 @@ fn a_slow_client_that_leaves_lets_the_others_go_on_at_once() {
 }
 
 #[test]
+fn a_client_that_steps_aside_is_left_behind_only_as_far_as_others_are_held_up() {
+    let far = LAG_BYTES_MAX as usize + 300_000;
+    // With 32 pages the memory is short before the distance is too long.
+    for (cache_mem_bytes, near) in [(64 * MIB, LAG_BYTES_MAX as usize), (MIB / 2, 15 * PAGE_BYTES)]
+    {
+        for bytes in [near, far] {
+            let (_, table) = table(cache_mem_bytes);
+            let (mut writer, mut slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
+            let (wakes, data) = (Wakes::new(), pattern(0, bytes));
+            slow.step_aside();
+            assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), bytes as u64);
+            assert_eq!(slow.step_back(), bytes == near, "{cache_mem_bytes} {bytes}");
+            if bytes == near {
+                assert!(take(&mut slow, u64::MAX) == data);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_steps_aside_while_the_writer_waits_for_it_lets_it_go_on_at_once() {
+    for cache_mem_bytes in [64 * MIB, MIB / 2, 0] {
+        let (_, table) = table(cache_mem_bytes);
+        let (mut writer, slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
+        let wakes = Wakes::new();
+        let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
+        assert!(run_ahead(&mut writer, &mut fast, &wakes, &data) < data.len() as u64);
+        wakes.take();
+        slow.step_aside();
+        assert_eq!(wakes.take(), 1);
+        assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
+        assert!(!slow.step_back());
+    }
+}
+
+#[test]
+fn a_client_that_steps_aside_alone_is_waited_for_until_another_joins() {
+    for cache_mem_bytes in [64 * MIB, 0] {
+        let (_, table) = table(cache_mem_bytes);
+        let mut writer = lead(&table, 1);
+        let alone = writer.subscribe(ReaderKind::Client).expect("at the start");
+        writer.publish_head(Arc::new(some_head()), info(key(1), 0));
+        alone.step_aside();
+        let (wakes, data) = (Wakes::new(), pattern(0, LAG_BYTES_MAX as usize + 300_000));
+        while wakes.poll(|cx| writer.poll_append(cx, &data)).is_ready() {}
+        let written = writer.written();
+        assert!(written <= WINDOW_BYTES_MIN && writer.readers() == 1);
+        let mut other = join(&table, 1);
+        assert!(take(&mut other, u64::MAX) == data[..written as usize]);
+        assert_eq!(wakes.take(), 1, "it has room again");
+        assert_eq!(run_ahead(&mut writer, &mut other, &wakes, &data), data.len() as u64);
+        assert!(!alone.step_back());
+        drop((alone, other));
+        assert_eq!(writer.readers(), 0);
+    }
+}
+
+#[test]
 fn short_memory_ends_keeping_and_makes_the_writer_wait_but_takes_nothing_from_a_client() {
     let (tier, table) = table(32 * PAGE_BYTES as u64);
     let (mut writer, mut slow, mut fast) = slow_and_fast(&table, info(key(1), u64::MAX));
