@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// Run only the users of a workload, at a constant load
     Load(Box<LoadArgs>),
     /// Check the laboratory itself: have it find the capacity of servers whose capacity is known
-    /// (45 minutes, on a machine with nothing else to do)
+    /// (half an hour, on a machine with nothing else to do)
     Verify(VerifyArgs),
     /// A server of known capacity (used by `verify`)
     #[command(hide = true)]

@@ -43,9 +43,9 @@ const SAMPLE_MIN_S: f64 = 1.0;
 const ROBUST_SAMPLES: (f64, f64) = (40.0, 20.0);
 const CLASSIC_SAMPLES: (f64, f64) = (120.0, 8.0);
 
-/// The searches of a capacity up to this one run side by side: together they take a few per cent
-/// of a processor, and each takes a quarter of an hour.
-const SIDE_BY_SIDE_PER_S_MAX: f64 = 200.0;
+/// Searches run side by side as long as their servers have no more than this capacity together: so
+/// they take a few per cent of the processors, which disturbs none of them.
+const ABREAST_PER_S_MAX: f64 = 2_000.0;
 
 /// Longest distance from the truth.
 const ERROR_MAX: f64 = 0.03;
@@ -62,8 +62,8 @@ pub(crate) fn verify(arguments: &VerifyArgs, interrupt: &Interrupt) -> Result<()
     let mut results = Results::default();
     for &capacity_per_s in &arguments.capacity {
         let searches = searches(capacity_per_s, &arguments.controller);
-        let abreast = if capacity_per_s > SIDE_BY_SIDE_PER_S_MAX { 1 } else { searches.len() };
-        for some in searches.chunks(abreast.max(1)) {
+        let abreast = (ABREAST_PER_S_MAX / capacity_per_s).max(1.0) as usize;
+        for some in searches.chunks(abreast) {
             for (search, found) in side_by_side(some, interrupt) {
                 results.take(search, &found?);
             }
