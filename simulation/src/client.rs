@@ -41,13 +41,13 @@ pub(crate) fn upload(id: u64) -> Body {
 enum Manner {
     /// As fast as it can.
     Fast,
-    /// This many bytes at a time, with pauses of up to so many ms.
+    /// This many bytes at a time, with pauses of up to this many ms.
     Slow(usize, u64),
-    /// It leaves after so many ms.
+    /// It leaves after this many ms.
     Leaves(u64),
-    /// It reads so many bytes, and leaves.
+    /// It reads this many bytes, and leaves.
     LeavesAt(usize),
-    /// It reads so many bytes, takes none for so many ms, and then the rest.
+    /// It reads this many bytes, takes none for this many ms, and then the rest.
     Stops(usize, u64),
 }
 
@@ -202,7 +202,7 @@ async fn play(
     (client.answer(), has_left)
 }
 
-/// How many bytes of so many a socket takes: none for now, a few, a part, or all.
+/// How many of these bytes a socket takes: none for now, a few, a part, or all.
 fn parts(mut chance: Chance) -> impl FnMut(usize) -> usize {
     move |bytes| {
         let most = match chance.below(8) {

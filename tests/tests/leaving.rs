@@ -231,7 +231,7 @@ fn a_client_that_leaves_while_a_name_is_looked_up_is_noticed() {
                     client
                 })
                 .collect();
-            until("so many look-ups", || {
+            until("this many look-ups", || {
                 let asked = world.metric("humboldt_dns_cache_misses_total") - before;
                 (asked >= ASKING as u64).then_some(())
             });

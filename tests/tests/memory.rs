@@ -18,7 +18,7 @@ fn scaled(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// So many bytes, of which each place differs by `seed`.
+/// This many bytes, of which each place differs by `seed`.
 fn body(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
 }

@@ -10,7 +10,7 @@ use crate::required::{Required, required};
 /// Lists up to this length keep their expressions apart, each behind a cheap test.
 const MAX_SEPARATE: usize = 8;
 
-/// So many expressions of longer lists become one automaton.
+/// This many expressions of longer lists become one automaton.
 const MERGED: usize = 500;
 
 /// Bound on the memory of one compiled expression, bytes.

@@ -27,7 +27,8 @@ const STACK_WORDS: usize = 64 << 10;
 /// Most locks taken and atomics used in one course: with more, a thread goes round in a circle.
 const STEPS_MAX: usize = 10_000;
 
-/// So many more preemptions than usual are tried: for long runs. Each takes some ten times as long.
+/// This many more preemptions than usual are tried: for long runs. Each takes some ten times as
+/// long.
 const MORE: &str = "HUMBOLDT_MODEL_MORE";
 
 thread_local! {
@@ -49,8 +50,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs `course` in every interleaving of its threads with at most so many preemptions: switches to
-/// another thread although the present one could go on. Most errors need one or two.
+/// Runs `course` in every interleaving of its threads with at most this many preemptions: switches
+/// to another thread although the present one could go on. Most errors need one or two.
 ///
 /// # Panics
 /// In the first interleaving in which the course panics, or waits for ever.

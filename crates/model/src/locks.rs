@@ -1,5 +1,5 @@
-//! `parking_lot`'s locks, each behind a lock of the model where there is one: whoever has that
-//! finds the other free.
+//! `parking_lot`'s locks, each behind a lock of the model where there is one: the thread that
+//! has that finds the other free.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

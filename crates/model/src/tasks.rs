@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::{Condvar, Mutex};
 
-/// A waker of the model: whoever waits for it and is not woken waits for ever, which the model
+/// A waker of the model: a task that waits for it and is not woken waits for ever, which the model
 /// reports.
 #[derive(Debug)]
 pub struct Bell {

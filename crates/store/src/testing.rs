@@ -69,8 +69,8 @@ pub(crate) fn object_of(key: Key, body: Body) -> Arc<Object> {
     Arc::new(Object::new(key, b"http://a.example/".as_slice().into(), head, some_times(), body))
 }
 
-/// What a flow says about an answer that goes to memory up to so many bytes; 0 for one that is only
-/// read again.
+/// What a flow says about an answer that goes to memory up to this many bytes; 0 for one that is
+/// only read again.
 pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
     let fate = match keep_bytes_max {
         0 => Fate::Shared,

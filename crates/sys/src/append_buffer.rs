@@ -65,7 +65,7 @@ pub fn limit_spare(bytes: usize) {
 
 /// The result of an operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-#[must_use = "whoever completes a buffer must see that it is written"]
+#[must_use = "a completed buffer must be written"]
 pub enum Progress {
     /// Regions are under way, or the buffer is not sealed, or a caller has been told already.
     Pending,

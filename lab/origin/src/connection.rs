@@ -61,7 +61,7 @@ enum State {
     Send(Answer, Schedule, Progress),
     /// The last answer is sent; then our end; further bytes are discarded.
     Drain {
-        /// So many so far.
+        /// This many so far.
         bytes: usize,
         /// Our end is with the kernel.
         is_shut: bool,

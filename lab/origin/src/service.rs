@@ -48,7 +48,7 @@ pub(crate) struct Schedule {
     base_us: u64,
     /// When the first byte may go, on the thread's clock.
     pub(crate) due_us: u64,
-    /// So many bytes of the body may go by then. `u64::MAX` = all.
+    /// This many bytes of the body may go by then. `u64::MAX` = all.
     pub(crate) allowed_bytes: u64,
     steps: Option<Steps>,
 }

@@ -28,7 +28,7 @@ const STEP_DOWN_MAX: f64 = 0.4;
 const CATCH_UP_SAMPLES_MAX: u64 = 20;
 
 /// An inherited queue must become shorter by more than this part of it in a sample, and by more
-/// than so many deviations of a queue that changes by chance.
+/// than this many deviations of a queue that changes by chance.
 const QUEUE_FALL_PART: u64 = 10;
 const QUEUE_DEVIATIONS: f64 = 3.0;
 

@@ -27,7 +27,7 @@ pub struct View {
     pub fill_ratio: f64,
 }
 
-/// So many samples at the beginning say nothing: connections, caches of the system and the
+/// This many samples at the beginning say nothing: connections, caches of the system and the
 /// subject's own tables are made then.
 pub(crate) const WARM_UP_SAMPLES: u32 = 2;
 

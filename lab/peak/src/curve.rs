@@ -9,13 +9,13 @@ use humboldt_lab_record::{CurveStep, Sample, Tally, TimesSummary, Verdict};
 /// so that its queue spoils nothing.
 pub const CURVE_SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1];
 
-/// After a change of load so many samples do not count.
+/// After a change of load this many samples do not count.
 const SETTLING_SAMPLES: u32 = 2;
 
 /// Samples that count at each load.
 const COUNTED_SAMPLES: u32 = 5;
 
-/// After so many spoiled samples at one load the next one is offered.
+/// After this many spoiled samples at one load the next one is offered.
 const SPOILED_SAMPLES_MAX: u32 = 10;
 
 /// The states of the verdicts: a sample after a change of load, and one that counts.

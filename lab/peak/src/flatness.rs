@@ -8,10 +8,10 @@ const TO: f64 = 2.0;
 
 /// Neighbouring samples are alike, because the load follows them: an interval from single samples
 /// would be too narrow. So the means of this many equal parts of the window are the points.
-const BLOCKS: usize = 6;
+pub(crate) const BLOCKS: usize = 6;
 
 /// Good samples of each part. The means of fewer are still alike.
-const SAMPLES_MIN: usize = 5;
+pub(crate) const SAMPLES_MIN: usize = 5;
 
 /// What is left of the likeness of neighbouring parts is in the interval too, up to this
 /// correlation: so few parts do not show more.
@@ -83,13 +83,13 @@ fn slope(points: &[(f64, f64); BLOCKS]) -> Option<Flatness> {
 }
 
 /// How much wider an interval is because neighbouring parts are alike.
-fn wider(rests: &[f64; BLOCKS], squares: f64) -> f64 {
+pub(crate) fn wider(rests: &[f64; BLOCKS], squares: f64) -> f64 {
     if squares <= 0.0 {
         return 1.0;
     }
     let products: f64 = rests.windows(2).map(|pair| pair.iter().product::<f64>()).sum();
-    // Around a fitted line the correlation of so few points seems to be less than it is, by about
-    // (2 + 4 × correlation) ÷ points.
+    // Around a fitted line or mean the correlation of so few points seems to be less than it is, by
+    // about (2 + 4 × correlation) ÷ points.
     let count = BLOCKS as f64;
     let alike = (products / squares + 2.0 / count) / (1.0 - 4.0 / count);
     let alike = alike.clamp(0.0, ALIKE_MAX);

@@ -22,6 +22,7 @@ mod reading;
 mod robust;
 mod search;
 mod settings;
+mod steadiness;
 mod stored;
 mod summary;
 mod words;

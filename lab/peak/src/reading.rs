@@ -18,7 +18,7 @@ const WORLD_ANSWERS_MIN: u64 = 20;
 /// share of their limits.
 const CLEAR_SHARE: f64 = 0.5;
 
-/// So many requests more or less are chance at any load.
+/// This many requests more or less are chance at any load.
 const SLACK_REQUESTS: f64 = 5.0;
 
 /// A number of requests in flight that is `n` on average is seldom above n + 3·√n.
@@ -130,7 +130,7 @@ struct Flow {
     answered_per_s: f64,
     in_flight: f64,
     excess: f64,
-    /// So many requests may wait because that is how long a hit may wait.
+    /// This many requests may wait because that is how long a hit may wait.
     tolerable: f64,
 }
 

@@ -123,7 +123,7 @@ pub(crate) struct Search {
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
     load_per_s: f64,
-    /// After so many good samples it is tried again.
+    /// After this many good samples it is tried again.
     samples_left: u32,
     /// How many it were at the beginning.
     samples_waited: u32,

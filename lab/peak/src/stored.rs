@@ -73,7 +73,7 @@ pub(crate) fn resident_bytes_per_object(samples: &[Sample]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A sample after which so many bytes were written, stored, and are in so many objects.
+    /// A sample after which this many bytes were written, stored, and are in this many objects.
     fn sample(offered: u64, written: u64, taken: Option<u64>, objects: Option<u64>) -> Sample {
         let resources = Resources {
             write_bytes: written,

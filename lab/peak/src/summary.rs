@@ -1,7 +1,7 @@
 //! A run in a few figures, at any moment of it.
 
 use crate::controller::WARM_UP_SAMPLES;
-use crate::{flatness, stored};
+use crate::{flatness, steadiness, stored};
 use humboldt_lab_record::{
     Held, LAST_QUARTER, Run, SPOILED_SHARE_MAX, Sample, Summary, Tally, TimesSummary,
 };
@@ -14,7 +14,7 @@ const STEADY_SHARE_MIN: f64 = 0.8;
 /// A load of at least this share of the sustained one that was too much is its limit.
 const NEAR_LIMIT: f64 = 0.8;
 
-/// A level is held if it was sustained in so many samples in a row.
+/// A level is held if it was sustained in this many samples in a row.
 const HELD_SAMPLES_MIN: u32 = 2;
 
 /// Most levels that a summary lists.
@@ -91,6 +91,7 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
             .map(|r| r.resident_bytes)
             .max(),
         flatness: flatness::of(samples),
+        steadiness: steadiness::of(judged),
         stored_ratio: None,
         written_per_stored: stored::written_per_stored(samples, quarter.clone()),
         written_per_offered: stored::written_per_offered(samples, quarter),

@@ -1,6 +1,6 @@
 //! Whatever a controller is told, its next load is a load, and a subject that works is found again
 //! afterwards.
-#![allow(clippy::print_stdout, reason = "whoever asks sees how long it took")]
+#![allow(clippy::print_stdout, reason = "the caller sees how long it took")]
 
 use humboldt_lab_peak::{Controller, ControllerSettings, LOAD_MAX_PER_S, LOAD_MIN_PER_S, View};
 use humboldt_lab_record::{FaultKind, Tally};

@@ -1,6 +1,6 @@
 //! Controllers against simulated subjects whose capacity is known. `--nocapture` prints what was
 //! found.
-#![allow(clippy::print_stdout, reason = "whoever asks sees what was found")]
+#![allow(clippy::print_stdout, reason = "the caller sees what was found")]
 
 mod simulator;
 

@@ -22,6 +22,6 @@ pub use manifest::{Manifest, ProcessorTimes, Resources};
 pub use provenance::{Build, Machine, Provenance, StoreGround};
 pub use run::{
     Flatness, Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample,
-    Summary, TimesSummary, Verdict,
+    Steadiness, Summary, TimesSummary, Verdict,
 };
 pub use tally::{Class, Handshakes, KindTally, OriginTally, Tally};

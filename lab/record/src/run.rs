@@ -240,6 +240,9 @@ pub struct Summary {
     /// How the throughput depends on fill; `None`: not known.
     #[serde(default)]
     pub flatness: Option<Flatness>,
+    /// How steady the last quarter was; `None`: not known.
+    #[serde(default)]
+    pub steadiness: Option<Steadiness>,
     /// Bytes of the store at the end ÷ cache size, if the subject says it.
     #[serde(default)]
     pub stored_ratio: Option<f64>,
@@ -279,6 +282,23 @@ pub struct Flatness {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+}
+
+/// How steady the last quarter was, from the means of its six parts. What changes within a run also
+/// changes from one run to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Steadiness {
+    /// Half of the 95 % interval of the throughput, as a part of it.
+    pub throughput_half_interval: f64,
+    /// Right answers per second in the slowest part.
+    pub throughput_low_per_s: f64,
+    /// In the fastest.
+    pub throughput_high_per_s: f64,
+    /// CPU time of the laboratory's users and servers per answer, in µs, in the cheapest part. It
+    /// does the same work for each answer, so what changes much is the machine's speed.
+    pub lab_cpu_low_us: f64,
+    /// In the dearest.
+    pub lab_cpu_high_us: f64,
 }
 
 /// A load that was sustained in several samples in a row.

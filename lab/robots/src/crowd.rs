@@ -69,7 +69,7 @@ impl Crowd {
         self.robots[robot as usize].open += 1;
     }
 
-    /// A connection that is not idle is no more. Whoever waits for room has it now.
+    /// A connection that is not idle is no more. A request that waits for room has it now.
     pub(crate) fn remove_connection(&mut self, robot: u32) {
         self.robots[robot as usize].open -= 1;
         self.serve_later(robot);

@@ -21,13 +21,13 @@ pub const TUNNELS_MAX: usize = 4_000;
 /// Faults that are kept with their evidence; all are counted.
 const FAULTS_SHOWN_MAX: usize = 20;
 
-/// After so many faults without one good tunnel there will be none.
+/// After this many faults without one good tunnel there will be none.
 const FAULTS_IN_VAIN_MAX: u64 = 100;
 
 /// Bytes that an end makes or reads at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// After so many bytes of one tunnel the others have their turn.
+/// After this many bytes of one tunnel the others have their turn.
 const TURN_BYTES: usize = 1024 * 1024;
 
 /// The first bytes in a tunnel: its number, bytes up, bytes down, each as a big-endian `u64`.

@@ -34,7 +34,7 @@ fn relay(is_wrong: bool) -> SocketAddr {
 struct Way {
     /// The last byte of each piece becomes another.
     is_wrong: bool,
-    /// After so many bytes it passes no more.
+    /// After this many bytes it passes no more.
     bytes_max: usize,
 }
 

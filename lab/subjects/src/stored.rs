@@ -33,7 +33,7 @@ pub(crate) struct StoredPage {
     command: Vec<String>,
     /// Bytes in the stores now.
     bytes: String,
-    /// The number on that line counts so many bytes: 1, or 1024.
+    /// The number on that line counts this many bytes: 1, or 1024.
     #[serde(default = "one")]
     bytes_unit: u64,
     /// Objects in the stores now.

@@ -18,7 +18,7 @@ const BUFFER_BYTES_MAX: usize = 128 * 1024;
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// So many bytes are at the beginning of the buffer.
+    /// This many bytes are at the beginning of the buffer.
     Bytes(usize),
     /// More may come, with an event of its own.
     NothingYet,

@@ -7,7 +7,7 @@ use crate::head::{HeadError, Headers, is_token_in_list};
 pub enum BodyLength {
     /// There is no body.
     None,
-    /// So many bytes. May be 0.
+    /// This many bytes. May be 0.
     Length(u64),
     /// Chunks: see [`Chunked`](crate::Chunked).
     Chunked,

@@ -26,7 +26,7 @@ pub enum ChunkError {
 /// The result of one call of [`Chunked::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fed {
-    /// So many bytes were used. Fewer than were given: call again with the rest (unless `done`).
+    /// This many bytes were used. Fewer than were given: call again with the rest (unless `done`).
     pub consumed: usize,
     /// Of them, these are the body's. Often empty.
     pub data: Range<usize>,

@@ -138,7 +138,7 @@ impl Poller {
     /// full buffer means: read again.
     ///
     /// The end of the stream is an exception: it follows a short read without a new event if it
-    /// arrived together with the bytes. Whoever saw [`Ready::closed`] reads on until 0.
+    /// arrived together with the bytes. After [`Ready::closed`], read on until 0.
     #[must_use]
     pub fn drained(got: usize, asked: usize) -> bool {
         got < asked

@@ -56,7 +56,7 @@ fn fields(lines: &mut Lines<'_>) -> Result<Option<Vec<(String, String)>>, String
 /// The rule for the end of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum Framing {
-    /// So many bytes are missing.
+    /// This many bytes are missing.
     Sized(usize),
     Chunked(Chunk),
     UntilClose,
@@ -65,7 +65,7 @@ enum Framing {
 #[derive(Debug, PartialEq, Eq)]
 enum Chunk {
     Size,
-    /// So many bytes of the chunk are missing.
+    /// This many bytes of the chunk are missing.
     Data(usize),
     DataEnd,
     Trailers,

@@ -102,7 +102,7 @@ impl Player<'_> {
         })
     }
 
-    /// So many bytes of the body that was begun.
+    /// This many bytes of the body that was begun.
     pub(crate) fn get_body(&mut self, party: &Party, texts: &[Text]) -> Result<(), String> {
         let wanted = expect::expand_all(texts, &self.context);
         let index = self.begun(party)?;
@@ -129,7 +129,7 @@ impl Player<'_> {
         Ok(index)
     }
 
-    /// So many bytes of the connection.
+    /// This many bytes of the connection.
     pub(crate) fn get_raw(&mut self, party: &Party, texts: &[Text]) -> Result<(), String> {
         let wanted = expect::expand_all(texts, &self.context);
         let index = self.wire(party)?;

@@ -2,8 +2,8 @@
 //!
 //! The CPU time of two runs of one program differs by several per cent, and by more on a machine
 //! that has other work. Its instructions differ by a few in a thousand, whatever else runs. They
-//! leave out the kernel and the waiting for memory: `bench hit` and `bench miss` have the last
-//! word.
+//! leave out the kernel and the waiting for memory: `bench hit`, `bench miss` and `bench store`
+//! have the last word.
 
 use super::drive::Drive;
 use super::subjects::{self, Setting, Style, Subject};
@@ -11,7 +11,9 @@ use super::{Plan, table};
 use crate::processes::free_address;
 use crate::{Outcome, packages};
 use std::fs;
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -22,30 +24,44 @@ const REQUESTS: u64 = 2000;
 /// Full after some thousand objects: a counted program is slow.
 const CACHE_MEM_MB: u64 = 16;
 
+/// A store of this many MB keeps all objects of a run.
+const STORE_MB: u64 = 256;
+
 /// A counted program takes fifty times as long.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// Where callgrind writes.
 const COUNTS: &str = "counts";
 
-/// Whoever starts as root gives that up before callgrind opens its file, or cannot write it in the
-/// end.
+/// Root becomes nobody before callgrind opens its file: the program under it gives its rights up,
+/// and the file could not be written in the end.
 const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 struct Case {
     name: &'static str,
     body_bytes: usize,
-    /// After so many the first one is asked for again: with one all but the first request are hits.
+    /// After these the first one is asked for again: with one all but the first request are hits.
     objects: u64,
+    /// The scheme of a store on disk, if there is one.
+    scheme: Option<&'static str>,
     /// Requests before those that are counted. Misses fill the memory first, so that replacement is
     /// part of what is counted.
     lead_in: u64,
 }
 
-const CASES: [Case; 3] = [
-    Case { name: "hit of 1 KiB", body_bytes: 1 << 10, objects: 1, lead_in: 500 },
-    Case { name: "hit of 13 KiB", body_bytes: 13 << 10, objects: 1, lead_in: 500 },
-    Case { name: "miss of 13 KiB", body_bytes: 13 << 10, objects: u64::MAX, lead_in: 2000 },
+const fn hit(name: &'static str, body_bytes: usize) -> Case {
+    Case { name, body_bytes, objects: 1, scheme: None, lead_in: 500 }
+}
+
+const fn miss(name: &'static str, scheme: Option<&'static str>) -> Case {
+    Case { name, body_bytes: 13 << 10, objects: u64::MAX, scheme, lead_in: 2000 }
+}
+
+const CASES: [Case; 4] = [
+    hit("hit of 1 KiB", 1 << 10),
+    hit("hit of 13 KiB", 13 << 10),
+    miss("miss of 13 KiB", None),
+    miss("miss of 13 KiB that ring stores", Some("ring")),
 ];
 
 pub(super) fn run(plan: &Plan) -> Outcome {
@@ -85,7 +101,11 @@ fn counted(
     let folder = subjects::folder()?;
     let listen = free_address()?;
     let setting = Setting { folder: folder.path(), listen, origin, cache_mem_mb: CACHE_MEM_MB };
-    let command = under_callgrind(&subjects::with_memory(program, &setting)?, folder.path());
+    let command = subjects::with_memory(program, &setting)?;
+    if let Some(scheme) = case.scheme {
+        add_store(folder.path(), scheme)?;
+    }
+    let command = under_callgrind(&command, folder.path());
     let subject =
         subjects::launch("humboldt", Style::Forward, plan.server_core, command, listen, folder)?;
     let drive = Drive {
@@ -104,6 +124,16 @@ fn counted(
     drop(process); // callgrind writes at its end
     let counts = fs::read_to_string(folder.path().join(COUNTS))?;
     total(&counts).ok_or_else(|| "callgrind has written no total".into())
+}
+
+/// Adds a store that has room for all objects of a run.
+fn add_store(folder: &Path, scheme: &str) -> Outcome {
+    let store = folder.join("store");
+    fs::create_dir(&store)?;
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o777))?;
+    let mut configuration = fs::OpenOptions::new().append(true).open(folder.join("squid.conf"))?;
+    writeln!(configuration, "cache_dir {scheme} {} {STORE_MB}", store.display())?;
+    Ok(())
 }
 
 fn under_callgrind(command: &Command, folder: &Path) -> Command {

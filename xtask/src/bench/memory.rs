@@ -20,7 +20,7 @@ const MAX_BODY_BYTES: f64 = 512_000.0;
 
 const CLIENTS: usize = 8;
 
-/// An object is asked for again after so many others: it is answered by then, nearly always.
+/// An object is asked for again after this many others: it is answered by then, nearly always.
 const AGAIN_AFTER: u64 = 32;
 
 const TIME_LIMIT: Duration = Duration::from_secs(240);

@@ -132,7 +132,7 @@ impl Matrix {
         self.of_subject(subject, stores, 1).next()
     }
 
-    /// So many processes, whatever they store on.
+    /// This many processes, whatever they store on.
     pub(super) fn with_instances(&self, subject: &str, instances: u32) -> Option<&Group> {
         self.groups
             .iter()

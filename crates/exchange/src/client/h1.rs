@@ -95,7 +95,7 @@ pub struct H1Client {
 
 /// The result of a write.
 enum Sent {
-    /// So many bytes of the body; 0 of an empty one.
+    /// This many bytes of the body; 0 of an empty one.
     Body(u64),
     /// Kept bytes only, and perhaps not all of them.
     Kept,

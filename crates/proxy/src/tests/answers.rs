@@ -246,7 +246,7 @@ fn a_part_that_is_not_stored_makes_older_answers_void() {
         late.send_body(b"ne");
         late.end(None);
         assert_eq!(short(&part.whole().await), (206, &b"ne"[..]));
-        // Whoever comes after that gets nothing older.
+        // A later request gets nothing older.
         let next = world.get("/a");
         say(&world.server().await, b"newer");
         assert_eq!(short(&next.whole().await), (200, &b"newer"[..]));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub(crate) struct Doubts {
     counted: AtomicU64,
-    /// So many of them the newest checkpoint has settled.
+    /// This many of them the newest checkpoint has settled.
     settled: AtomicU64,
 }
 

@@ -309,7 +309,7 @@ fn in_doubt(store: &Store, segments: &[SegmentEntry]) -> SegmentSet {
 }
 
 /// Buffers get to the device in any order: a crash may have taken a part of a large object, and
-/// left its record. Whoever reads it would find out in the middle of an answer.
+/// left its record. A reader would find out in the middle of an answer.
 fn drop_incomplete(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {
     let in_doubt = in_doubt(store, segments);
     let is_in_doubt = |location| in_doubt.holds(location);

@@ -1,5 +1,5 @@
-//! Files that are no block files: object files, logs and snapshots. Whoever works on one asks here
-//! first.
+//! Files that are no block files: object files, logs and snapshots. Code that works on one asks
+//! here first.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

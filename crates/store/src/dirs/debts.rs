@@ -19,7 +19,7 @@ pub const DEBTS_MAX: usize = 65_536;
 /// configured, nothing that it has now is found any more.
 pub const HIDDEN_MAX: usize = 65_536;
 
-/// So many hidden keys are removed at the same time.
+/// This many hidden keys are removed at the same time.
 const HIDDEN_AT_ONCE: usize = 256;
 
 /// As many of the newest answers of a directory are remembered, for the case that it fails. No

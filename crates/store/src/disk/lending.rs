@@ -251,7 +251,7 @@ mod tests {
     fn an_object_that_was_hit_on_disk_counts_as_asked_for_twice() {
         let f = fixture(MemoryMode::Always);
         f.cache.mem().set_policy(Policy::S3Fifo);
-        // So many that it is forgotten that the first ones were there.
+        // Enough that the first ones are forgotten.
         (0..900).for_each(|number| assert!(!f.fetch(number, Comes::AtOnce)));
         assert!(!f.in_memory(0));
         f.hit(0);

@@ -126,7 +126,7 @@ pub enum ReaderKind {
 /// The state at a reader's position.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes can be read now.
+    /// This many bytes can be read now.
     Data {
         /// At least 1.
         available: u64,

@@ -188,6 +188,6 @@ fn whoever_joins_while_the_last_reader_leaves_gets_all_of_it_or_a_reason() {
         }
         leaving.join();
         let joined = joining.join();
-        assert!(!is_unwanted || joined.is_none(), "whoever has joined is not cut off");
+        assert!(!is_unwanted || joined.is_none(), "a client that has joined is not cut off");
     });
 }

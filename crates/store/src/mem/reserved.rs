@@ -26,7 +26,7 @@ impl MemTier {
 }
 
 impl Reserved {
-    /// So many bytes are in pages now, where they are counted.
+    /// This many bytes are in pages now, where they are counted.
     pub(crate) fn use_up(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -107,7 +107,7 @@ fn an_answer_is_remembered_for_those_alone_who_were_on_their_way() {
         assert_eq!(finish(&own, 1, 1), Standing::Newest);
         let notes = versions.shard(&key(1)).get(&key(1)).map(|known| known.notes.len());
         assert_eq!(notes, Some(others));
-        // Whoever comes now is newer, whether something is remembered or not.
+        // A request that comes now is newer, whether something is remembered or not.
         assert!(Reading::new(&versions, key(1)).while_newest(&key(1), || ()).is_some());
         assert_eq!(finish(&fetch(&versions), 0, 1), Standing::Newest);
     }

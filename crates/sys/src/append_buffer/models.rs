@@ -25,7 +25,7 @@ fn filled(buffer: &Arc<AppendBuffer>, byte: u8) -> Option<Region> {
     Some(region)
 }
 
-/// Whoever is told that the buffer is complete can read all of it; returns whether that is so.
+/// The thread that completes the buffer can read all of it; returns whether that is so.
 fn is_told(buffer: &AppendBuffer, progress: Progress) -> bool {
     let is_told = progress == Progress::Complete;
     if is_told {

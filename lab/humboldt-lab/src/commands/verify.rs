@@ -23,14 +23,6 @@ const BEGINS: [(&str, f64); 2] = [("below", 0.1), ("above", 3.0)];
 /// The options of every search.
 const SEARCH: [&str; 5] = ["--no-calibration", "--workload", WORKLOAD, "--fill", "1000"];
 
-/// Time scale × capacity. Limits of response time are scaled too, and the queue of a slow server
-/// reaches a short one long before its capacity: at 100 requests a second and time scale 0.5 at
-/// 98 % of it.
-const SCALED_PER_S: f64 = 400.0;
-
-/// Smallest and largest time scale.
-const SCALE: (f64, f64) = (0.1, 1.0);
-
 /// Requests of a sample, about. With 400 of them the load of a sample is 5 % off by chance alone,
 /// and half of the results at 100 requests a second were more than 3 % off.
 const SAMPLE_REQUESTS: f64 = 4_000.0;
@@ -38,10 +30,29 @@ const SAMPLE_REQUESTS: f64 = 4_000.0;
 /// Shortest sample, in seconds.
 const SAMPLE_MIN_S: f64 = 1.0;
 
-/// Samples of a search, and the longest one. `classic` goes in small steps, and answers all that
-/// waits before the next: it needs more samples, and bears shorter ones.
-const ROBUST_SAMPLES: (f64, f64) = (40.0, 20.0);
-const CLASSIC_SAMPLES: (f64, f64) = (120.0, 8.0);
+/// Smallest time scale.
+const SCALE_MIN: f64 = 0.1;
+
+/// How a controller searches.
+struct Course {
+    samples: f64,
+    /// Longest sample, in seconds.
+    sample_max_s: f64,
+    /// Time scale × capacity. Limits of response time are scaled too, and before a slow server a
+    /// queue reaches a short limit long before the server is busy all the time: with 0.75 s at 97 %
+    /// of 100 requests a second.
+    scaled_per_s: f64,
+    /// Largest time scale.
+    scale_max: f64,
+}
+
+const ROBUST: Course =
+    Course { samples: 40.0, sample_max_s: 20.0, scaled_per_s: 800.0, scale_max: 8.0 };
+
+/// It goes in small steps, and answers all that waits before the next: it needs more samples, and
+/// bears shorter ones. It has one limit, of the mean.
+const CLASSIC: Course =
+    Course { samples: 120.0, sample_max_s: 8.0, scaled_per_s: 400.0, scale_max: 1.0 };
 
 /// Searches run side by side as long as their servers have no more than this capacity together: so
 /// they take a few per cent of the processors, which disturbs none of them.
@@ -189,18 +200,19 @@ impl Search {
     }
 
     fn command(&self, server: &Server, folder: &Path) -> Command {
-        let (samples, sample_max_s) = match self.controller {
-            ControllerKind::Robust => ROBUST_SAMPLES,
-            ControllerKind::Classic => CLASSIC_SAMPLES,
+        let course = match self.controller {
+            ControllerKind::Robust => ROBUST,
+            ControllerKind::Classic => CLASSIC,
         };
-        let sample_s = (SAMPLE_REQUESTS / self.capacity_per_s).clamp(SAMPLE_MIN_S, sample_max_s);
-        let scale = (SCALED_PER_S / self.capacity_per_s).clamp(SCALE.0, SCALE.1);
+        let sample_s =
+            (SAMPLE_REQUESTS / self.capacity_per_s).clamp(SAMPLE_MIN_S, course.sample_max_s);
+        let scale = (course.scaled_per_s / self.capacity_per_s).clamp(SCALE_MIN, course.scale_max);
         let mut command = Command::new("/proc/self/exe");
         command.args(["peak", "--attach", &server.url, "--pid", &server.child.id().to_string()]);
         command.args(["--controller", name(self.controller)]).args(SEARCH);
         command.args(["--time-scale", &scale.to_string()]);
         command.args(["--sample", &format!("{}s", sample_s / scale)]);
-        command.args(["--time-max", &format!("{}s", sample_s * samples)]);
+        command.args(["--time-max", &format!("{}s", sample_s * course.samples)]);
         command.args(["--first-load", &format!("{}", self.capacity_per_s * self.share)]);
         command.arg("--out").arg(folder).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::piped());

@@ -28,7 +28,7 @@ fn start(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
 }
 
 /// Two instances under load, each with a device of its own, while the whole machine writes back
-/// from so many MB on.
+/// from this many MB on.
 #[track_caller]
 fn run_two(ground: &Path, out: &Path, limit_mb: u64) -> (Lab, Traces) {
     let limit = format!("{limit_mb}MB");
@@ -94,7 +94,7 @@ fn a_subject_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     kill(process(&run, "humboldt").expect("humboldt runs"));
     let done = run.end().with(1);
     done.says(&["humboldt:ufs", "SIGKILL"]);
-    // What the subject said at last helps whoever looks for the cause.
+    // What the subject said at last helps those who look for the cause.
     assert!(done.out.contains("cache.log"), "{}", done.out);
     traces.assert_none();
     let run = run_in(out.path());

@@ -5,7 +5,7 @@
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "whoever asks sees what was found, and what was left out"
+    reason = "the caller sees what was found, and what was left out"
 )]
 
 mod agents;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How long the server stalls: four samples.
 const STALL: Duration = Duration::from_secs(2);
 
-/// It stalls after so many requests.
+/// It stalls after this many requests.
 const BEFORE: u32 = 400;
 
 /// Stops everybody once.
@@ -56,7 +56,7 @@ fn a_stall_is_seen_and_does_not_slow_the_users() {
     let run = run_in(out.path());
     let stalled: Vec<_> = run.samples.iter().filter(|sample| sample.tally.backlog > 50).collect();
     assert!(stalled.len() >= 3, "the stall lasts four samples: {:?}", backlogs(&run.samples));
-    // Open loop: whoever is due is due, stall or not.
+    // Open loop: a request that is due is due, stall or not.
     for sample in &run.samples {
         let due_per_s = sample.tally.due as f64 * 1e6 / sample.tally.period_us as f64;
         assert!(
@@ -65,8 +65,8 @@ fn a_stall_is_seen_and_does_not_slow_the_users() {
             sample.index
         );
     }
-    // Whoever was due when it began has waited for all of it, and half of them for more than half
-    // of it.
+    // Requests that were due when it began waited for all of it, and half of them for more than
+    // half of it.
     let response = run.total.response();
     let (longest_us, shortest_us) = (response.max_us(), STALL.as_micros() as u64 * 9 / 10);
     assert!(longest_us >= shortest_us, "the longest answer took {longest_us} µs");

@@ -128,7 +128,7 @@ cachable = "90 %"
 life_cycle = "constant(60 d)"
 "#;
 
-/// The share of plain GETs that a cache answers which keeps everything, of the first so many.
+/// The share of plain GETs that a cache answers which keeps everything, of the first this many.
 fn simulated_hit_ratio(workload: Workload, seed: u64, plain: u64) -> f64 {
     let workload = Arc::new(workload);
     let working_set = workload.working_set_objects(1 << 30);

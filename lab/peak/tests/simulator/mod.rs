@@ -21,7 +21,7 @@ pub(crate) struct Subject {
     pub(crate) think_us: u64,
     /// Arrivals per second above which the subject answers 503 at once.
     pub(crate) errors_above: Option<f64>,
-    /// Every so many answers one has wrong content.
+    /// One answer in this many has wrong content.
     pub(crate) wrong_every: Option<u64>,
     /// Requests that waited this long are given up by the robots.
     pub(crate) timeout_us: u64,

@@ -63,7 +63,7 @@ pub struct Pairs {
 /// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
-/// A verdict needs so many pairs.
+/// A verdict needs this many pairs.
 pub(super) const PAIRS_MIN: usize = 5;
 
 /// The result of repeats of one setting, at the ages at which it is compared.
@@ -142,7 +142,7 @@ impl Compared {
         }
     }
 
-    /// The same, if the two are the fastest and the slowest of so many settings.
+    /// The same, if the two are the fastest and the slowest of this many settings.
     pub(super) fn of_extremes(self, settings: usize) -> Self {
         let comparisons = settings * settings.saturating_sub(1) / 2;
         let ratio = self.ratio.map(|ratio| ratio.of_extremes(self.pairs, comparisons));
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
     use humboldt_lab_record::{Sample, Tally};
 
-    /// Runs that answered so many requests per second all the time, half of them hits.
+    /// Runs that answered this many requests per second all the time, half of them hits.
     fn runs(rates: &[u64]) -> Vec<Run> {
         rates.iter().map(|rate| run(*rate, 50)).collect()
     }

@@ -90,7 +90,7 @@ impl Ratio {
 }
 
 impl Ratio {
-    /// With a wider interval, because it is the most extreme of so many comparisons: 95 % for all
+    /// With a wider interval, because it is the most extreme of several comparisons: 95 % for all
     /// of them together (Bonferroni).
     pub(crate) fn of_extremes(self, pairs: usize, comparisons: usize) -> Self {
         let Some(freedom) = pairs.checked_sub(1).filter(|freedom| *freedom > 0) else {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::read_run;
 use crate::testing::{assert_page, hostile, synthetic};
-use humboldt_lab_record::{FaultKind, Outcome, RUN_FORMAT, Sample};
+use humboldt_lab_record::{FaultKind, Outcome, RUN_FORMAT, Sample, Steadiness};
 
 fn read(dir: &Path, name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
@@ -120,6 +120,34 @@ fn what_must_be_known_is_said_in_red() {
     assert!(!html.contains("Not calibrated"));
     run.calibration = None;
     assert!(run_page::document(&run).html().contains("Note: Not calibrated."));
+}
+
+#[test]
+fn a_result_has_its_interval_and_a_wide_one_is_explained() {
+    let mut run = synthetic("squid:aufs", 100.0, 30);
+    run.outcome = Outcome::Filled;
+    assert!(!run_page::document(&run).markdown().contains(" ± "));
+    let steady = Steadiness {
+        throughput_half_interval: 0.02,
+        throughput_low_per_s: 990.0,
+        throughput_high_per_s: 1_010.0,
+        lab_cpu_low_us: 70.0,
+        lab_cpu_high_us: 75.0,
+    };
+    let mut page = |known| {
+        run.summary.steadiness = Some(known);
+        run_page::document(&run).markdown()
+    };
+    let [calm, waves, slow] = [
+        steady,
+        Steadiness { throughput_half_interval: 0.31, ..steady },
+        Steadiness { throughput_half_interval: 0.31, lab_cpu_high_us: 120.0, ..steady },
+    ]
+    .map(page);
+    assert!(calm.contains(" ± 2.0 %") && calm.contains("| 990 to 1,010 |"), "{calm}");
+    assert!(!calm.contains("Not steady"));
+    assert!(waves.contains("Not steady") && !waves.contains("the machine itself"), "{waves}");
+    assert!(slow.contains("from 70.0 to 120 µs: the machine itself"), "{slow}");
 }
 
 #[test]

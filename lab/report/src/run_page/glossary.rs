@@ -15,6 +15,12 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
         "Throughput, averaged over only those samples of the last quarter whose load the controller judged sustained.",
     ),
     (
+        "± (steadiness)",
+        "Half of the 95 % interval of the throughput, from the means of six equal parts of the last quarter. A repeat may \
+         differ by it. The laboratory's own work for an answer is always the same: where it takes longer, the machine is \
+         slower.",
+    ),
+    (
         "Response time",
         "From the moment a request was due, not from the moment it could be sent, to the last byte of its answer. Waiting for \
          a connection is part of it.",

@@ -60,6 +60,15 @@ pub(crate) fn summary(run: &Run) -> Table {
         },
         ceiling.unwrap_or_default(),
     );
+    if let Some(known) = summary.steadiness {
+        let [low, high] = [known.throughput_low_per_s, known.throughput_high_per_s].map(rough);
+        let [cheap, dear] = [known.lab_cpu_low_us, known.lab_cpu_high_us].map(rough);
+        row(
+            "Its slowest and fastest sixth, answers/s",
+            format!("{low} to {high}"),
+            format!("{cheap} to {dear} µs of the laboratory's own work for an answer"),
+        );
+    }
     row(
         "Hits/s",
         rough(per_s(run, tally.hits.answers)),

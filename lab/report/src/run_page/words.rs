@@ -5,7 +5,7 @@ use crate::document::Warning;
 use crate::format::{
     count, counted, date_time, duration, milliseconds, number, percent, plain, rough, share,
 };
-use humboldt_lab_record::{FaultKind, Outcome, Run};
+use humboldt_lab_record::{FaultKind, Outcome, Run, Steadiness};
 
 /// Above this share of the laboratory's rate without a cache, the laboratory may be the limit.
 const NEAR_CALIBRATION: f64 = 0.8;
@@ -13,6 +13,11 @@ const NEAR_CALIBRATION: f64 = 0.8;
 const FEW_SAMPLES: u32 = 20;
 /// A smaller share of requests without a right answer may be chance.
 const FAULT_SHARE_GRAVE: f64 = 0.001;
+/// A result that may differ more from that of the next run is not steady.
+const HALF_INTERVAL_STEADY: f64 = 0.05;
+/// If the laboratory's own work takes this many times as long in one part of a run as in another,
+/// the machine has changed its speed.
+const SPEEDS_UNLIKE: f64 = 1.25;
 /// As many characters of a reason are shown.
 const REASON_CHARS_MAX: usize = 400;
 /// As many of each part of the evidence.
@@ -66,7 +71,7 @@ pub(crate) fn lead(run: &Run) -> String {
             number(from, 2)
         );
     }
-    let rate = rate(run);
+    let rate = format!("{}{}", rate(run), interval(run));
     let text = format!(
         "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
          of {} (p95 of hits {}, of misses {}).",
@@ -112,6 +117,12 @@ fn rate(run: &Run) -> String {
     }
 }
 
+/// How far the rate may be from that of a repeat, by what changed within the last quarter.
+fn interval(run: &Run) -> String {
+    let known = run.summary.steadiness.filter(|_| run.outcome != Outcome::Running);
+    known.map_or(String::new(), |known| format!(" ± {}", percent(known.throughput_half_interval)))
+}
+
 /// The highest load that was held, where the end of the run does not show it.
 fn held_before(run: &Run) -> String {
     match run.summary.held.first() {
@@ -141,6 +152,7 @@ pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
     let of_quarter = of_quarter.into_iter().flatten().filter(|_| is_judged);
     let always = [wrong_content(run), ended(run)].into_iter().flatten();
     let mut found: Vec<Warning> = always.chain(of_quarter).collect();
+    found.extend(not_steady(run).filter(|_| is_judged));
     found.extend(not_calibrated(run));
     found.extend(time_scale(run));
     found.extend(few_samples(run));
@@ -254,6 +266,37 @@ fn lab_limited(run: &Run) -> Option<Warning> {
     (share > 0.0).then(|| {
         mild("Spoiled samples", format!("{spoiled} They are in no figure of the last quarter."))
     })
+}
+
+/// Said of a run whose repeat would hardly give the same.
+fn not_steady(run: &Run) -> Option<Warning> {
+    let known = run.summary.steadiness?;
+    (known.throughput_half_interval > HALF_INTERVAL_STEADY).then(|| {
+        mild(
+            "Not steady",
+            format!(
+                "In six parts of the last quarter it answered from {} to {} requests/s, so a repeat may differ by \
+                 {} (95 % interval).{}",
+                rough(known.throughput_low_per_s),
+                rough(known.throughput_high_per_s),
+                percent(known.throughput_half_interval),
+                unlike_speeds(&known)
+            ),
+        )
+    })
+}
+
+fn unlike_speeds(known: &Steadiness) -> String {
+    let (low_us, high_us) = (known.lab_cpu_low_us, known.lab_cpu_high_us);
+    if high_us <= low_us * SPEEDS_UNLIKE {
+        return String::new();
+    }
+    format!(
+        " The laboratory does the same work for each answer, and it took from {} to {} µs: the machine itself was \
+         not always equally fast, as on a host that others share. Repeat the run at another time, or elsewhere.",
+        rough(low_us),
+        rough(high_us)
+    )
 }
 
 /// Said of a run whose nearness to the laboratory's own limit nobody knows.

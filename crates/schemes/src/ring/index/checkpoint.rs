@@ -8,7 +8,7 @@ use super::slot::Slot;
 use super::table::{BUCKET_SLOTS, BUCKETS_MAX, Bucket, DOUBLINGS_MAX, Table};
 use super::{RingIndex, SHARDS};
 
-/// So many bytes of an image are enough for [`image_bytes`].
+/// This many bytes of an image are enough for [`image_bytes`].
 pub(crate) const IMAGE_PREFIX_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"HUMrgIDX";

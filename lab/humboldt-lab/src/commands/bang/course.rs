@@ -25,7 +25,7 @@ impl Course {
         }
     }
 
-    /// So many requests are under way at this moment.
+    /// This many requests are under way at this moment.
     pub(super) fn tick(&mut self, at_us: u64, open: u32) {
         self.go_on_to(at_us);
         self.current.open = open;

@@ -1,4 +1,4 @@
-//! How much may be written and not on a device yet. It holds for the whole machine, so whoever
+//! How much may be written and not on a device yet. It holds for the whole machine, so a test that
 //! changes it must be alone, and leave it as it was.
 
 use std::fs;

@@ -35,7 +35,7 @@ pub(crate) struct FullDisk {
 }
 
 impl FullDisk {
-    /// With room for so many bytes.
+    /// With room for this many bytes.
     pub(crate) fn of(size_bytes: u64) -> Self {
         let folder = folder();
         let size = format!("size={size_bytes},mode=755");

@@ -9,10 +9,10 @@ use super::*;
 const STAMP: u64 = 0xABCD;
 const OBJECTS_MAX: u64 = 100_000;
 
-/// So many that some shards have grown and others have not.
+/// Enough that some shards have grown and others have not.
 const SOME: usize = 14_500;
 
-/// So many that all shards have grown.
+/// Enough that all shards have grown.
 const MANY: usize = 25_000;
 
 fn filled(objects: usize) -> (RingIndex, Vec<Hash64>) {
