@@ -128,7 +128,7 @@ impl Drive {
         let numbers = (0..self.requests).map(|asked| self.first + order.nth(asked));
         let targets =
             numbers.map(|number| BangTarget::Url(url(self.host, self.body_bytes, number)));
-        let (mut errors, mut errors_in_row) = (0, 0);
+        let (mut errors, mut errors_in_row, mut lasted_us) = (0, 0, 0);
         let report = bang.run_watched(targets, &mut |event| match event {
             BangEvent::Ended(record) => {
                 let is_error = !self.is_right(record);
@@ -136,12 +136,16 @@ impl Drive {
                 errors_in_row = if is_error { errors_in_row + 1 } else { 0 };
                 errors_in_row < FAILURES_MAX
             }
-            BangEvent::Tick { at_us, .. } => u128::from(at_us) < self.limit.as_micros(),
+            BangEvent::Tick { at_us, .. } => {
+                lasted_us = at_us;
+                u128::from(at_us) < self.limit.as_micros()
+            }
         })?;
         let faults: u64 = report.faults.values().sum();
         Ok(Driven {
             requests: report.answers + faults - errors,
-            seconds: report.wall_us as f64 / 1e6,
+            // A server that stands still has no last answer at the end.
+            seconds: report.wall_us.max(lasted_us) as f64 / 1e6,
             errors,
             hits: report.hits,
             p99_us: report.service.percentile_us(99.0),

@@ -133,7 +133,9 @@ impl State {
     ) -> Option<Arc<Table>> {
         let mut table = None;
         if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
-            self.count(reader.kind).into_iter().for_each(|count| *count -= 1);
+            if !reader.lagged {
+                self.count(reader.kind).into_iter().for_each(|count| *count -= 1);
+            }
             if self.is_deserted() {
                 wakes.take(&mut self.gone_waker);
             }
@@ -150,8 +152,10 @@ impl State {
     pub(super) fn turn(&mut self, number: usize, kind: ReaderKind) -> bool {
         let Some(reader) = self.reader(number) else { return false };
         let (was, is_there) = (std::mem::replace(&mut reader.kind, kind), !reader.lagged);
-        self.count(was).into_iter().for_each(|count| *count -= 1);
-        self.count(kind).into_iter().for_each(|count| *count += 1);
+        if is_there {
+            self.count(was).into_iter().for_each(|count| *count -= 1);
+            self.count(kind).into_iter().for_each(|count| *count += 1);
+        }
         is_there
     }
 
@@ -331,7 +335,8 @@ impl State {
     }
 
     /// A reader before `limit` that is not waited for loses its data: a disk writer, and with it
-    /// the copy, or a client that has stepped aside. A client that reads never does.
+    /// the copy, or a client that has stepped aside. A client that reads never does. A client that
+    /// is left behind wants nothing of this flow any more, so it does not count.
     fn leave_behind(&mut self, limit: u64) {
         for reader in self.readers.iter_mut().flatten() {
             let is_waited_for = match reader.kind {
@@ -339,7 +344,10 @@ impl State {
                 ReaderKind::Disk => self.write_through,
                 ReaderKind::Aside => self.clients == 0,
             };
-            reader.lagged |= reader.position < limit && !is_waited_for;
+            if reader.position < limit && !is_waited_for && !reader.lagged {
+                reader.lagged = true;
+                self.parked -= usize::from(reader.kind == ReaderKind::Aside);
+            }
         }
     }
 

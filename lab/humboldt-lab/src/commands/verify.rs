@@ -23,8 +23,8 @@ const BEGINS: [(&str, f64); 2] = [("below", 0.1), ("above", 3.0)];
 /// The options of every search.
 const SEARCH: [&str; 5] = ["--no-calibration", "--workload", WORKLOAD, "--fill", "1000"];
 
-/// Requests of a sample, about. With 400 of them the load of a sample is 5 % off by chance alone,
-/// and half of the results at 100 requests a second were more than 3 % off.
+/// Requests of a sample, unless it would be too long. With 400 of them the load of a sample is 5 %
+/// off by chance alone, and half of the results at 100 requests a second were more than 3 % off.
 const SAMPLE_REQUESTS: f64 = 4_000.0;
 
 /// Shortest sample, in seconds.

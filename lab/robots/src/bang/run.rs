@@ -235,10 +235,8 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         let Some(slot) = self.busy.by_token(ready.token) else { return };
         let Some(busy) = self.busy.get_mut(slot) else { return };
         if busy.rests {
-            // Nothing was asked, so this is the end, or what nobody wants.
             if ready.readable {
-                self.resting.retain(|other| *other != slot);
-                self.busy.remove(slot);
+                self.hear_unasked(slot);
             }
             return;
         }
@@ -259,6 +257,22 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         }
         if ready.readable {
             self.receive(slot, ready.closed);
+        }
+    }
+
+    /// Nothing was asked on a connection that rests: this is its end, or a fault of the answer
+    /// before.
+    fn hear_unasked(&mut self, slot: u32) {
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        let fault = match busy.connection.receive(&mut self.buffer) {
+            Ok(Got::NothingYet) => return,
+            Ok(Got::Bytes(count)) => busy.connection.reader.surplus(&self.buffer[..count]),
+            Ok(Got::End | Got::Cut) | Err(_) => None,
+        };
+        self.resting.retain(|other| *other != slot);
+        if let (Some(fault), Some(busy)) = (fault, self.busy.remove(slot)) {
+            let verified = busy.prepared.is_verified();
+            self.record(&busy.prepared.url, verified, busy.begin_us, Err(fault));
         }
     }
 
@@ -341,14 +355,15 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         }
         match self.next_prepared() {
             Some(next) => self.go_on(slot, next),
-            None => self.rest(slot),
+            None => self.rest(slot, url),
         }
     }
 
-    /// The connection waits for its next request.
-    fn rest(&mut self, slot: u32) {
+    /// The connection waits for its next request. The last one was for `url`.
+    fn rest(&mut self, slot: u32, url: String) {
         let Some(busy) = self.busy.get_mut(slot) else { return };
         busy.rests = true;
+        busy.prepared.url = url;
         self.resting.push_back(slot);
     }
 

@@ -89,7 +89,13 @@ fn a_client_that_steps_aside_is_left_behind_only_as_far_as_others_are_held_up() 
             let (wakes, data) = (Wakes::new(), pattern(0, bytes));
             slow.step_aside();
             assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), bytes as u64);
-            assert_eq!(slow.step_back(), bytes == near, "{cache_mem_bytes} {bytes}");
+            let is_near = bytes == near;
+            assert_eq!(writer.readers(), 1 + usize::from(is_near), "{cache_mem_bytes} {bytes}");
+            if !is_near {
+                drop(fast);
+                assert_eq!(writer.readers(), 0, "nobody wants the rest");
+            }
+            assert_eq!(slow.step_back(), is_near, "{cache_mem_bytes} {bytes}");
             if bytes == near {
                 assert!(take(&mut slow, u64::MAX) == data);
             }
