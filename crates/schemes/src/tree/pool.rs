@@ -279,7 +279,7 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);
@@ -335,16 +335,22 @@ mod tests {
                 release
             })
             .collect();
+        let changing = || pool.shared.state.lock().changing;
+        let deadline = Instant::now() + LIMIT;
+        while changing() < 3 {
+            assert!(Instant::now() < deadline, "three changes at a time");
+            std::thread::yield_now();
+        }
         let read = order.clone();
         pool.read(Box::new(move || read.send(9).expect("the test listens")));
         assert_eq!(done.recv_timeout(LIMIT), Ok(9), "while all changes are held");
-        assert_eq!(pool.shared.state.lock().changing, 3);
+        assert_eq!(changing(), 3, "no more than three");
         drop(held);
         let mut changes: Vec<_> = done.iter().take(6).collect();
         changes.sort_unstable();
         assert_eq!(changes, [0, 1, 2, 3, 4, 5]);
         pool.close();
-        assert_eq!(pool.shared.state.lock().changing, 0);
+        assert_eq!(changing(), 0);
     }
 
     #[test]
