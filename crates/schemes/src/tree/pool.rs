@@ -1,9 +1,9 @@
 //! Threads for work that may block.
 //!
-//! Three queues: reads, for which clients wait; writes, for which answers wait that clients have
-//! already; and chores, for which nothing waits (unlinking, closing, the log). Writes and chores are
-//! *changes*. On a slow disk a change may take as long as the system needs to write what others
-//! have changed, while most reads come from the page cache. So changes never occupy all threads
+//! Three queues: reads, for which clients wait; writes, of answers that clients have already; and
+//! chores, for which nothing waits (unlinking, closing, the log). Writes and chores are *changes*.
+//! On a slow disk a change may take as long as the system needs to write what others have changed,
+//! while most reads come from the page cache. So changes never occupy all threads
 //! ([`changes_max`]), and reads go first, but for a change in [`CHANGE_EVERY`] jobs. Writes and
 //! chores take turns: a full directory needs one unlink for each write, and if unlinks fell behind,
 //! writes would wait for room. Threads are started when there is work for them, and not before.
