@@ -54,6 +54,7 @@ pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, Open
 struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
+    readers: Arc<Readers>,
     threads_max: usize,
     /// Operations that store, and wait for a thread or are being done.
     stores: Arc<AtomicUsize>,
@@ -64,11 +65,16 @@ struct Aufs {
 /// The part of the engine that open files know.
 struct Threads(Pool);
 
+/// The same for files that were opened to be read.
+struct Readers(Arc<Threads>);
+
 impl Aufs {
     fn new(tree: Arc<Tree>, threads_max: usize) -> Self {
+        let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         Self {
             tree,
-            threads: Arc::new(Threads(Pool::new("aufs", threads_max))),
+            readers: Arc::new(Readers(Arc::clone(&threads))),
+            threads,
             threads_max,
             stores: Arc::default(),
             outcomes: Arc::default(),
@@ -117,9 +123,21 @@ impl Aufs {
     }
 }
 
+/// A file that was written may have to wait for the device.
 impl Closer for Threads {
     fn close(&self, file: File, keep: Keep) {
         self.0.chore(Box::new(move || {
+            drop(file);
+            drop(keep);
+        }));
+    }
+}
+
+/// What reads open is closed by reads: otherwise open files would pile up while the device stands
+/// still and hits go on.
+impl Closer for Readers {
+    fn close(&self, file: File, keep: Keep) {
+        self.0.0.read(Box::new(move || {
             drop(file);
             drop(keep);
         }));
@@ -169,7 +187,9 @@ impl Engine for Aufs {
         if !(if is_store { self.may_store() } else { self.may_read() }) {
             return Operation::done(Err(EngineError::Shed));
         }
-        let (tree, closer) = (Arc::clone(&self.tree), Arc::clone(&self.threads));
+        let tree = Arc::clone(&self.tree);
+        let closer: Arc<dyn Closer> =
+            if is_store { self.threads.clone() } else { self.readers.clone() };
         let work = move |waiting: &Completer<Handle>| {
             if waiting.is_abandoned() {
                 return Err(EngineError::Gone);

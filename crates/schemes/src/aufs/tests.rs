@@ -107,6 +107,20 @@ fn stores_are_turned_away_before_hits() {
     assert!(opens.into_iter().chain(more).all(|open| run(open).expect("read").is_some()));
 }
 
+#[test]
+fn files_that_were_read_are_closed_while_stores_wait() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 4)).expect("open");
+    put(&aufs, &url(0), 1, 200_000).expect("stored");
+    settle(&aufs, |stats| stats.open_files == 0);
+    let held: Vec<_> = (0..3).map(|_| hold(&aufs)).collect();
+    let hit = run(aufs.open(&key(&url(0)))).expect("read").expect("a hit");
+    assert_eq!(aufs.stats().open_files, 1);
+    drop(hit);
+    settle(&aufs, |stats| stats.open_files == 0);
+    drop(held);
+}
+
 /// Writes that wait for the disk.
 #[test]
 fn hits_do_not_wait_for_stores() {

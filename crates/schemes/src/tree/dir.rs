@@ -338,7 +338,7 @@ impl Dir {
     }
 
     /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
-    /// there is no room, and none to come, or if too many wait for it.
+    /// there is no room, and none to come, or if too many new objects wait for it.
     pub(crate) async fn make_room(self: &Arc<Self>, before: u64, after: u64) -> bool {
         let mut place = None;
         let try_now = || {
@@ -360,7 +360,8 @@ impl Dir {
             if !self.space.will_have_room(before, after) || self.is_closed() {
                 return Some(false);
             }
-            if place.is_none() {
+            // An object that is being written goes on: what it has written would be lost.
+            if place.is_none() && before == 0 {
                 if self.waiting_for_room.load(Ordering::Relaxed) >= WAITING_FOR_ROOM_MAX {
                     self.shed();
                     return Some(false);

@@ -397,6 +397,8 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
 fn few_wait_for_room_and_others_are_not_stored() {
     let path = tempfile::tempdir().expect("a directory");
     let world = World::new(path.path(), 0, Faults::default());
+    let mut begun = finish(&world.engine, world.scheme.create(record(&url(6), 1), None))
+        .expect("there is room");
     for i in 0..5 {
         finish(&world.engine, world.store(i, 70_000)).expect("stored");
     }
@@ -416,6 +418,11 @@ fn few_wait_for_room_and_others_are_not_stored() {
     }
     assert!(is_refused);
     assert_eq!((waiting.len(), world.scheme.stats().shed), (dir::WAITING_FOR_ROOM_MAX, 1));
+    let parts: &[&[u8]] = &[&[7; 70_000]];
+    let mut write = begun.write(0, parts);
+    assert!(write.as_mut().poll(&mut context).is_pending(), "what was begun is not given up");
+    drop(write);
+    drop(begun);
     waiting.truncate(1);
     let mut one_more = world.scheme.create(record(&url(5), 1), Some(13_000));
     assert!(one_more.as_mut().poll(&mut context).is_pending(), "those that gave up left a place");

@@ -133,7 +133,7 @@ impl Pool {
         state.queue(queue).push_back(job);
         if state.ready() > state.sleeping && state.threads.len() < self.threads_max {
             self.start_thread(state);
-        } else {
+        } else if state.ready() > 0 {
             self.shared.wake_one(&mut state);
         }
     }
