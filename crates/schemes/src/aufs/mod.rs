@@ -1,12 +1,12 @@
 //! `aufs`: the tree of `ufs`, with all file operations done by threads. The common part is in
 //! `tree`.
 //!
-//! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`]
-//! requests may be under way for each: beyond that a hit is a miss, and an object is not stored.
-//! The same holds beyond [`OUTCOMES_PER_THREAD`] operations that are under way, or done with an
-//! outcome that no task has fetched: a core that stands still does not pile up memory, nor does it
-//! soon block the requests of others. Unlinking is never refused, but no eviction and no new store
-//! begins while [`CHORES_MAX`] files wait for it.
+//! A directory has up to `threads=` threads of its own. As in Squid, up to [`STORES_PER_THREAD`]
+//! operations that store may be under way for each: beyond that an object is not stored. A hit is a
+//! miss only beyond [`OUTCOMES_PER_THREAD`] operations that are under way, or done with an outcome
+//! that no task has fetched: a core that stands still does not pile up memory, nor does it soon
+//! block the requests of others. Before it comes to that, nothing is stored any more. Unlinking is
+//! never refused, but no eviction and no new store begins while [`CHORES_MAX`] files wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,11 +24,16 @@ mod tests;
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "aufs";
 
-/// Requests that may be under way for each thread, before others are turned away. Squid's factor.
-const REQUESTS_PER_THREAD: usize = 20;
+/// Operations that store may be under way for each thread, before others are turned away. Squid's
+/// factor.
+const STORES_PER_THREAD: usize = 20;
 
-/// Requests that may be under way, or done and not taken, for each thread.
-const OUTCOMES_PER_THREAD: usize = 4 * REQUESTS_PER_THREAD;
+/// Operations that may be under way, or done and not taken, for each thread, before nothing is
+/// stored.
+const OUTCOMES_TO_STORE_PER_THREAD: usize = 3 * STORES_PER_THREAD;
+
+/// The same, before nothing is read: hits outlast stores.
+const OUTCOMES_PER_THREAD: usize = 4 * STORES_PER_THREAD;
 
 /// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and
 /// no object is begun to be stored.
@@ -49,55 +54,76 @@ pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, Open
 struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
-    /// Requests that wait for a thread or are being done.
-    requests: Arc<AtomicUsize>,
-    requests_max: usize,
-    /// The same, and those whose outcome has not been fetched.
+    readers: Arc<Readers>,
+    threads_max: usize,
+    /// Operations that store, and wait for a thread or are being done.
+    stores: Arc<AtomicUsize>,
+    /// All operations that are under way, or whose outcome has not been fetched.
     outcomes: Arc<AtomicUsize>,
-    outcomes_max: usize,
 }
 
 /// The part of the engine that open files know.
 struct Threads(Pool);
 
+/// The same for files that were opened to be read.
+struct Readers(Arc<Threads>);
+
 impl Aufs {
-    fn new(tree: Arc<Tree>, threads: usize) -> Self {
-        let pool = Pool::new("aufs", threads);
+    fn new(tree: Arc<Tree>, threads_max: usize) -> Self {
+        let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         Self {
             tree,
-            threads: Arc::new(Threads(pool)),
-            requests: Arc::default(),
-            requests_max: threads * REQUESTS_PER_THREAD,
+            readers: Arc::new(Readers(Arc::clone(&threads))),
+            threads,
+            threads_max,
+            stores: Arc::default(),
             outcomes: Arc::default(),
-            outcomes_max: threads * OUTCOMES_PER_THREAD,
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.requests.load(Ordering::Relaxed) >= self.requests_max
-            || self.outcomes.load(Ordering::Relaxed) >= self.outcomes_max
+    fn is_below(&self, count: &AtomicUsize, per_thread: usize) -> bool {
+        count.load(Ordering::Relaxed) < self.threads_max * per_thread
     }
 
-    /// Has `work` done by a thread. `begins`: it may be turned away when too much is under way.
-    fn submit<T: Send + 'static>(
+    fn may_read(&self) -> bool {
+        self.is_below(&self.outcomes, OUTCOMES_PER_THREAD)
+    }
+
+    fn may_store(&self) -> bool {
+        self.is_below(&self.stores, STORES_PER_THREAD)
+            && self.is_below(&self.outcomes, OUTCOMES_TO_STORE_PER_THREAD)
+    }
+
+    /// Has `work`, which only reads, done by a thread.
+    fn reading<T: Send + 'static>(
         &self,
-        begins: bool,
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
-        if begins && self.is_full() {
-            return Operation::done(Err(EngineError::Shed));
-        }
         let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
-        let request = Counted::new(&self.requests);
-        self.threads.0.request(Box::new(move || {
+        self.threads.0.read(Box::new(move || {
             let outcome = work(&completer);
-            drop(request);
+            completer.complete(outcome);
+        }));
+        operation
+    }
+
+    /// Has `work`, which stores, done by a thread.
+    fn storing<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
+    ) -> Operation<T> {
+        let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
+        let store = Counted::new(&self.stores);
+        self.threads.0.write(Box::new(move || {
+            let outcome = work(&completer);
+            drop(store);
             completer.complete(outcome);
         }));
         operation
     }
 }
 
+/// A file that was written may have to wait for the device.
 impl Closer for Threads {
     fn close(&self, file: File, keep: Keep) {
         self.0.chore(Box::new(move || {
@@ -107,28 +133,46 @@ impl Closer for Threads {
     }
 }
 
+/// What reads open is closed by reads: otherwise open files would pile up while the device stands
+/// still and hits go on.
+impl Closer for Readers {
+    fn close(&self, file: File, keep: Keep) {
+        self.0.0.read(Box::new(move || {
+            drop(file);
+            drop(keep);
+        }));
+    }
+}
+
 impl Engine for Aufs {
     fn admits(&self) -> bool {
-        !self.is_full() && !self.unlinks_are_full()
+        self.may_store() && !self.unlinks_are_full()
     }
 
-    /// Squid's: how far the requests under way are on their way to the bound.
+    /// Squid's: how far the operations that store are on their way to the bound.
     fn load(&self) -> u16 {
-        let requests = self.requests.load(Ordering::Relaxed).min(self.requests_max);
-        u16::try_from(requests * 1000 / self.requests_max).unwrap_or(1000)
+        let stores_max = self.threads_max * STORES_PER_THREAD;
+        let stores = self.stores.load(Ordering::Relaxed).min(stores_max);
+        u16::try_from(stores * 1000 / stores_max).unwrap_or(1000)
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {
+        if !self.may_read() {
+            return Operation::done(Err(EngineError::Shed));
+        }
         let tree = Arc::clone(&self.tree);
-        self.submit(true, move |waiting| match waiting.is_abandoned() {
+        self.reading(move |waiting| match waiting.is_abandoned() {
             true => Err(EngineError::Gone),
             false => blocking::read_file(&tree, number, len),
         })
     }
 
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()> {
+        if !self.may_store() {
+            return Operation::done(Err(EngineError::Shed));
+        }
         let tree = Arc::clone(&self.tree);
-        self.submit(true, move |waiting| {
+        self.storing(move |waiting| {
             let outcome = match waiting.is_abandoned() {
                 true => Err(EngineError::Gone),
                 false => blocking::write_file(&tree, number, &bytes),
@@ -139,14 +183,21 @@ impl Engine for Aufs {
     }
 
     fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle> {
-        let (tree, closer) = (Arc::clone(&self.tree), Arc::clone(&self.threads));
-        self.submit(true, move |waiting| {
+        let is_store = purpose != OpenFor::Reading;
+        if !(if is_store { self.may_store() } else { self.may_read() }) {
+            return Operation::done(Err(EngineError::Shed));
+        }
+        let tree = Arc::clone(&self.tree);
+        let closer: Arc<dyn Closer> =
+            if is_store { self.threads.clone() } else { self.readers.clone() };
+        let work = move |waiting: &Completer<Handle>| {
             if waiting.is_abandoned() {
                 return Err(EngineError::Gone);
             }
             let file = blocking::open(&tree, number, purpose)?;
             Ok(Handle::new(file, keep, Some(closer)))
-        })
+        };
+        if is_store { self.storing(work) } else { self.reading(work) }
     }
 
     fn read(
@@ -157,7 +208,7 @@ impl Engine for Aufs {
         buffer: Vec<u8>,
     ) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.submit(false, move |waiting| match waiting.is_abandoned() {
+        self.reading(move |waiting| match waiting.is_abandoned() {
             true => Err(EngineError::Gone),
             false => blocking::read_buffer(&handle, offset, len, buffer),
         })
@@ -165,7 +216,7 @@ impl Engine for Aufs {
 
     fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.submit(false, move |_| blocking::write_buffer(&handle, offset, bytes))
+        self.storing(move |_| blocking::write_buffer(&handle, offset, bytes))
     }
 
     fn unlink(&self, number: u32, then: Unlinked) {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 
-use super::{NAME, REQUESTS_PER_THREAD};
+use super::{NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::tree::TreeScheme;
 use crate::{AufsOptions, DirOptions, Levels, OpenError, SchemeOptions};
@@ -47,41 +47,94 @@ fn hold(aufs: &TreeScheme) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn beyond_the_bound_requests_are_turned_away_and_removals_are_not() {
+fn beyond_the_bound_nothing_is_stored_and_hits_and_removals_go_on() {
     let path = tempfile::tempdir().expect("a directory");
     let aufs = super::open(&options(path.path(), 1)).expect("open");
     put(&aufs, &url(0), 1, 5000).expect("stored");
     put(&aufs, &url(1), 1, 5000).expect("stored");
     let mut large = run(aufs.create(record(&url(2), 1), None)).expect("create");
     run(large.write(0, &[&[7; 100_000]])).expect("written");
-    let writer = run(aufs.create(record(&url(3), 1), Some(10))).expect("create");
+    let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
+    let mut stores: Vec<_> =
+        (0..=STORES_PER_THREAD).map(|at| create(10 + at).commit(None)).collect();
     settle(&aufs, |_| aufs.load() == 0);
 
     let held = hold(&aufs);
-    let key = key(&url(0));
-    let mut opens: Vec<_> = (0..REQUESTS_PER_THREAD).map(|_| aufs.open(&key)).collect();
-    assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
+    let one_too_many = stores.pop();
+    assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
     assert_eq!(aufs.load(), 1000);
-    assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))));
     let create = aufs.create(record(&url(4), 1), Some(10));
     assert!(matches!(poll(&mut { create }), Poll::Ready(Err(SchemeError::Busy(_)))));
-    assert!(matches!(poll(&mut writer.commit(None)), Poll::Ready(Err(SchemeError::Busy(_)))));
-    assert_eq!(aufs.stats().shed, 3);
+    let outcome = poll(&mut one_too_many.expect("a store"));
+    assert!(matches!(outcome, Poll::Ready(Err(SchemeError::Busy(_)))));
+    assert_eq!(aufs.stats().shed, 2);
+    let key0 = key(&url(0));
+    let mut hit = aufs.open(&key0);
+    assert!(poll(&mut hit).is_pending(), "a hit is not turned away");
     let bytes = [7; 100_000];
     let parts: [&[u8]; 1] = [&bytes];
     let mut write = large.write(100_000, &parts);
     assert!(poll(&mut write).is_pending(), "what has been begun goes on");
-    let key1 = crate::battery::key(&url(1));
+    let key1 = key(&url(1));
     let mut remove = aufs.remove(&key1);
     assert!(poll(&mut remove).is_pending(), "the file is still there");
     assert!(!aufs.contains(&key1));
     drop(held);
-    assert!(opens.into_iter().all(|open| run(open).expect("read").is_some()));
+    assert!(run(hit).expect("read").is_some());
     assert!(run(remove).expect("removed"));
+    stores.into_iter().for_each(|store| run(store).expect("stored"));
     run(write).expect("written");
     run(large.commit(None)).expect("stored");
-    assert_eq!((aufs.stats().objects, aufs.stats().shed), (2, 3));
+    assert_eq!((aufs.stats().objects, aufs.stats().shed), (2 + STORES_PER_THREAD as u64, 2));
     settle(&aufs, |stats| stats.open_files == 0 && aufs.load() == 0);
+}
+
+#[test]
+fn stores_are_turned_away_before_hits() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    let writer = run(aufs.create(record(&url(1), 1), Some(10))).expect("create");
+    let (held, key) = (hold(&aufs), key(&url(0)));
+    let mut opens: Vec<_> = (0..OUTCOMES_TO_STORE_PER_THREAD).map(|_| aufs.open(&key)).collect();
+    assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
+    assert!(matches!(poll(&mut writer.commit(None)), Poll::Ready(Err(SchemeError::Busy(_)))));
+    let mut more: Vec<_> =
+        (OUTCOMES_TO_STORE_PER_THREAD..OUTCOMES_PER_THREAD).map(|_| aufs.open(&key)).collect();
+    assert!(more.iter_mut().all(|open| poll(open).is_pending()));
+    assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))));
+    drop(held);
+    assert!(opens.into_iter().chain(more).all(|open| run(open).expect("read").is_some()));
+}
+
+#[test]
+fn files_that_were_read_are_closed_while_stores_wait() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 4)).expect("open");
+    put(&aufs, &url(0), 1, 200_000).expect("stored");
+    settle(&aufs, |stats| stats.open_files == 0);
+    let held: Vec<_> = (0..3).map(|_| hold(&aufs)).collect();
+    let hit = run(aufs.open(&key(&url(0)))).expect("read").expect("a hit");
+    assert_eq!(aufs.stats().open_files, 1);
+    drop(hit);
+    settle(&aufs, |stats| stats.open_files == 0);
+    drop(held);
+}
+
+/// Writes that wait for the disk.
+#[test]
+fn hits_do_not_wait_for_stores() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 4)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    let held: Vec<_> = (0..3).map(|_| hold(&aufs)).collect();
+    let writer = run(aufs.create(record(&url(1), 1), Some(10))).expect("create");
+    let mut store = writer.commit(None);
+    assert!(poll(&mut store).is_pending());
+    assert!(run(aufs.open(&key(&url(0)))).expect("read").is_some());
+    assert!(poll(&mut store).is_pending(), "as many threads write as may");
+    drop(held);
+    run(store).expect("stored");
 }
 
 #[test]
@@ -99,6 +152,11 @@ fn too_many_files_to_be_unlinked_stop_storing_and_evicting() {
     put(&aufs, &url(0), 1, 10).expect("stored");
 }
 
+/// Has the only thread do `count` chores, one after another; between two of them it reads.
+fn do_chores(aufs: &TreeScheme, count: usize) {
+    (0..count).for_each(|_| run(aufs.engine().later(Box::new(|| Ok(())))).expect("done"));
+}
+
 /// An outcome that no task fetches takes memory like an operation under way.
 #[test]
 fn outcomes_that_nobody_takes_are_bounded() {
@@ -107,14 +165,11 @@ fn outcomes_that_nobody_takes_are_bounded() {
     put(&aufs, &url(0), 1, 5000).expect("stored");
     settle(&aufs, |_| aufs.load() == 0);
     let key = key(&url(0));
-    let mut opens: Vec<_> = (0..super::OUTCOMES_PER_THREAD).map(|_| aufs.open(&key)).collect();
-    for opens in opens.chunks_mut(super::REQUESTS_PER_THREAD / 2) {
-        // A thread that is not held may be done with a request before it is polled.
-        let held = hold(&aufs);
-        assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
-        drop(held);
-        settle(&aufs, |_| aufs.load() == 0);
-    }
+    let held = hold(&aufs);
+    let mut opens: Vec<_> = (0..OUTCOMES_PER_THREAD).map(|_| aufs.open(&key)).collect();
+    assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
+    drop(held);
+    do_chores(&aufs, OUTCOMES_PER_THREAD);
     assert!(
         matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))),
         "all are done"

@@ -214,7 +214,7 @@ impl Engine for Remote {
         // Upkeep calls this about once a second.
         self.service.exchange.end_stalled();
         let (completer, operation) = Operation::under_way();
-        self.log.request(Box::new(move || completer.complete(work())));
+        self.log.write(Box::new(move || completer.complete(work())));
         operation
     }
 

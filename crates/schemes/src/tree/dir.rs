@@ -15,7 +15,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
@@ -29,6 +29,7 @@ use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
+use super::operation::Counted;
 use super::rebuild::Rebuild;
 use super::space::Space;
 use super::waiters::Waiters;
@@ -44,6 +45,10 @@ const EVICTIONS_PER_STORE: usize = 64;
 
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
+
+/// Most objects that wait at one time until files are unlinked. Each of them holds its body in
+/// memory, and all of them look again after each unlink.
+pub(crate) const WAITING_FOR_ROOM_MAX: usize = 64;
 
 /// Objects whose log records one call of `maintain` rewrites, about.
 const REWRITE_OBJECTS_PER_ROUND: usize = 32_768;
@@ -118,6 +123,8 @@ pub(crate) struct Dir {
     /// Held from taking a victim out of the index until its removal is in the log.
     evicting: Mutex<()>,
     is_flush_queued: AtomicBool,
+    /// Objects that wait until files are unlinked.
+    waiting_for_room: Arc<AtomicUsize>,
     open_files: AtomicU32,
     is_closed: AtomicBool,
     /// Holds the lock on the directory until it is closed.
@@ -224,6 +231,7 @@ impl Dir {
             key_locks: std::array::from_fn(|_| Mutex::default()),
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
+            waiting_for_room: Arc::default(),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
@@ -330,8 +338,9 @@ impl Dir {
     }
 
     /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
-    /// there is no room, and none to come.
+    /// there is no room, and none to come, or if too many new objects wait for it.
     pub(crate) async fn make_room(self: &Arc<Self>, before: u64, after: u64) -> bool {
+        let mut place = None;
         let try_now = || {
             for _ in 0..EVICTIONS_PER_STORE {
                 if self.space.try_resize(before, after) {
@@ -348,7 +357,18 @@ impl Dir {
                 return Some(true);
             }
             // An evicted object gives its bytes back when it is unlinked.
-            (!self.space.will_have_room(before, after) || self.is_closed()).then_some(false)
+            if !self.space.will_have_room(before, after) || self.is_closed() {
+                return Some(false);
+            }
+            // An object that is being written goes on: what it has written would be lost.
+            if place.is_none() && before == 0 {
+                if self.waiting_for_room.load(Ordering::Relaxed) >= WAITING_FOR_ROOM_MAX {
+                    self.shed();
+                    return Some(false);
+                }
+                place = Some(Counted::new(&self.waiting_for_room));
+            }
+            None
         };
         self.changed.until(try_now).await
     }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
@@ -389,4 +390,45 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
         check_books(&world, false);
     }
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+}
+
+/// Files that are evicted and not yet unlinked leave room for a bounded number of waiting objects.
+#[test]
+fn few_wait_for_room_and_others_are_not_stored() {
+    let path = tempfile::tempdir().expect("a directory");
+    let world = World::new(path.path(), 0, Faults::default());
+    let mut begun = finish(&world.engine, world.scheme.create(record(&url(6), 1), None))
+        .expect("there is room");
+    for i in 0..5 {
+        finish(&world.engine, world.store(i, 70_000)).expect("stored");
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut writers, mut waiting) = (Vec::new(), Vec::new());
+    let mut is_refused = false;
+    for _ in 0..2 * dir::WAITING_FOR_ROOM_MAX {
+        let mut create = world.scheme.create(record(&url(5), 1), Some(13_000));
+        match create.as_mut().poll(&mut context) {
+            Poll::Pending => waiting.push(create),
+            Poll::Ready(Ok(writer)) => writers.push(writer),
+            Poll::Ready(Err(error)) => {
+                is_refused = matches!(error, SchemeError::Busy(_));
+                break;
+            }
+        }
+    }
+    assert!(is_refused);
+    assert_eq!((waiting.len(), world.scheme.stats().shed), (dir::WAITING_FOR_ROOM_MAX, 1));
+    let parts: &[&[u8]] = &[&[7; 70_000]];
+    let mut write = begun.write(0, parts);
+    assert!(write.as_mut().poll(&mut context).is_pending(), "what was begun is not given up");
+    drop(write);
+    drop(begun);
+    waiting.truncate(1);
+    let mut one_more = world.scheme.create(record(&url(5), 1), Some(13_000));
+    assert!(one_more.as_mut().poll(&mut context).is_pending(), "those that gave up left a place");
+    writers.clear();
+    world.engine.calm_down();
+    assert!(matches!(one_more.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+    drop((waiting, one_more));
+    check_books(&world, false);
 }

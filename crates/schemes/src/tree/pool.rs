@@ -1,9 +1,12 @@
 //! Threads for work that may block.
 //!
-//! Two queues: requests, for which tasks wait, and chores, for which none does (unlinking, closing,
-//! the log). Each thread takes requests first, but a chore at least every [`CHORE_EVERY`] jobs, so
-//! that neither delays the other for long. Threads are started when there is work for them, and not
-//! before.
+//! Three queues: reads, for which clients wait; writes, of answers that clients have already; and
+//! chores, for which nothing waits (unlinking, closing, the log). Writes and chores are *changes*.
+//! On a slow disk a change may take as long as the system needs to write what others have changed,
+//! while most reads come from the page cache. So changes never occupy all threads
+//! ([`changes_max`]), and reads go first, but for a change in [`CHANGE_EVERY`] jobs. Writes and
+//! chores take turns: a full directory needs one unlink for each write, and if unlinks fell behind,
+//! writes would wait for room. Threads are started when there is work for them, and not before.
 //!
 //! One sleeping thread is woken at a time; it wakes the next if there is more to do than its own
 //! job. So where the first one gets on quickly it does several jobs, and where it has to wait for
@@ -21,8 +24,11 @@ use parking_lot::{Condvar, Mutex};
 /// one.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// At least one job in this many is a chore, while there are chores.
-const CHORE_EVERY: u32 = 4;
+/// At least one job in this many is a change, while there are changes and threads for them.
+const CHANGE_EVERY: u32 = 4;
+
+/// One thread in this many, and at least one of several, does nothing but read.
+const READER_EVERY: usize = 4;
 
 /// Room for the calls of a thread: system calls, and messages when they fail.
 const STACK_BYTES: usize = 256 * 1024;
@@ -43,30 +49,52 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    requests: VecDeque<Job>,
+    reads: VecDeque<Job>,
+    writes: VecDeque<Job>,
     chores: VecDeque<Job>,
+    /// Changes that are being done.
+    changing: usize,
+    changes_max: usize,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for work, and the one that was woken and does not run yet.
     sleeping: usize,
     /// Whether a thread is waking up.
     is_waking: bool,
-    /// Jobs since the last chore.
-    since_chore: u32,
+    /// Jobs since the last change.
+    since_change: u32,
+    /// The last change was a write.
+    was_write: bool,
     /// Nothing is taken on any more; threads end when nothing is left.
     is_closed: bool,
 }
 
 #[derive(Copy, Clone)]
 enum Queue {
-    Requests,
+    Reads,
+    Writes,
     Chores,
+}
+
+impl Queue {
+    fn is_change(self) -> bool {
+        !matches!(self, Self::Reads)
+    }
+}
+
+/// Most of `threads_max` threads that write or do chores at one time.
+fn changes_max(threads_max: usize) -> usize {
+    match threads_max {
+        0 | 1 => 1,
+        several => several - (several / READER_EVERY).max(1),
+    }
 }
 
 impl Pool {
     /// A pool of at most `threads_max` threads called `name`; none of them exists yet.
     pub(crate) fn new(name: &'static str, threads_max: usize) -> Self {
+        let state = State { changes_max: changes_max(threads_max), ..State::default() };
         let shared = Shared {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             has_work: Condvar::new(),
             chores: AtomicUsize::new(0),
         };
@@ -78,12 +106,17 @@ impl Pool {
         self.shared.chores.load(Ordering::Relaxed)
     }
 
-    /// Takes on a job for which a task waits.
-    pub(crate) fn request(&self, job: Job) {
-        self.submit(Queue::Requests, job);
+    /// Takes on a job that only reads.
+    pub(crate) fn read(&self, job: Job) {
+        self.submit(Queue::Reads, job);
     }
 
-    /// Takes on a job for which no task waits.
+    /// Takes on a job that writes, and for which a task waits.
+    pub(crate) fn write(&self, job: Job) {
+        self.submit(Queue::Writes, job);
+    }
+
+    /// Takes on a job for which nothing waits.
     pub(crate) fn chore(&self, job: Job) {
         self.submit(Queue::Chores, job);
     }
@@ -98,10 +131,9 @@ impl Pool {
             self.shared.chores.fetch_add(1, Ordering::Relaxed);
         }
         state.queue(queue).push_back(job);
-        let waiting = state.requests.len() + state.chores.len();
-        if waiting > state.sleeping && state.threads.len() < self.threads_max {
+        if state.ready() > state.sleeping && state.threads.len() < self.threads_max {
             self.start_thread(state);
-        } else {
+        } else if state.ready() > 0 {
             self.shared.wake_one(&mut state);
         }
     }
@@ -153,28 +185,39 @@ impl Pool {
 impl State {
     fn queue(&mut self, queue: Queue) -> &mut VecDeque<Job> {
         match queue {
-            Queue::Requests => &mut self.requests,
+            Queue::Reads => &mut self.reads,
+            Queue::Writes => &mut self.writes,
             Queue::Chores => &mut self.chores,
         }
     }
 
-    fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.chores.is_empty()
+    /// Waiting jobs that may begin now.
+    fn ready(&self) -> usize {
+        let changes = self.writes.len() + self.chores.len();
+        self.reads.len() + changes.min(self.changes_max.saturating_sub(self.changing))
     }
 
     fn next(&mut self) -> Option<(Queue, Job)> {
-        let is_chores_turn = self.since_chore + 1 >= CHORE_EVERY;
-        let order = match is_chores_turn {
-            true => [Queue::Chores, Queue::Requests],
-            false => [Queue::Requests, Queue::Chores],
+        let changes = match self.was_write {
+            true => [Queue::Chores, Queue::Writes],
+            false => [Queue::Writes, Queue::Chores],
         };
-        let (queue, job) = order
-            .into_iter()
-            .find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
-        self.since_chore = match queue {
-            Queue::Chores => 0,
-            Queue::Requests => self.since_chore.saturating_add(1),
+        let is_changes_turn = self.since_change + 1 >= CHANGE_EVERY;
+        let order = match (self.changing < self.changes_max, is_changes_turn) {
+            (false, _) => [Some(Queue::Reads), None, None],
+            (true, true) => [Some(changes[0]), Some(changes[1]), Some(Queue::Reads)],
+            (true, false) => [Some(Queue::Reads), Some(changes[0]), Some(changes[1])],
         };
+        let mut order = order.into_iter().flatten();
+        let (queue, job) =
+            order.find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
+        if queue.is_change() {
+            self.changing += 1;
+            self.since_change = 0;
+            self.was_write = matches!(queue, Queue::Writes);
+        } else {
+            self.since_change = self.since_change.saturating_add(1);
+        }
         Some((queue, job))
     }
 }
@@ -188,10 +231,11 @@ impl Shared {
     }
 
     /// All jobs that wait, to be dropped without the lock.
-    fn take_all(&self, state: &mut State) -> [VecDeque<Job>; 2] {
-        let undone = [std::mem::take(&mut state.requests), std::mem::take(&mut state.chores)];
-        self.chores.fetch_sub(undone[1].len(), Ordering::Relaxed);
-        undone
+    fn take_all(&self, state: &mut State) -> [VecDeque<Job>; 3] {
+        let [reads, writes, chores] =
+            [&mut state.reads, &mut state.writes, &mut state.chores].map(std::mem::take);
+        self.chores.fetch_sub(chores.len(), Ordering::Relaxed);
+        [reads, writes, chores]
     }
 
     /// The life of a thread.
@@ -204,7 +248,7 @@ impl Shared {
                 let mut state = self.state.lock();
                 loop {
                     if let Some(next) = state.next() {
-                        if !state.is_idle() {
+                        if state.ready() > 0 {
                             self.wake_one(&mut state);
                         }
                         break next;
@@ -224,6 +268,9 @@ impl Shared {
             if let Queue::Chores = queue {
                 self.chores.fetch_sub(1, Ordering::Relaxed);
             }
+            if queue.is_change() {
+                self.state.lock().changing -= 1;
+            }
         }
     }
 }
@@ -232,7 +279,7 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);
@@ -249,23 +296,61 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_first_and_chores_are_not_forgotten() {
+    fn reads_go_first_and_changes_are_not_forgotten() {
         let pool = Pool::new("test", 1);
         assert_eq!(pool.shared.state.lock().threads.len(), 0, "no thread without work");
         let (order, done) = mpsc::channel();
         let (release, first) = held(&order, 0);
-        pool.request(first);
+        pool.read(first);
         for number in 1..=8 {
             let order = order.clone();
             let job = Box::new(move || order.send(number).expect("the test listens"));
-            if number <= 2 { pool.chore(job) } else { pool.request(job) }
+            match number {
+                1 | 2 => pool.chore(job),
+                3 | 4 => pool.write(job),
+                _ => pool.read(job),
+            }
         }
         assert_eq!(pool.chores(), 2);
         release.send(()).expect("held");
         pool.close();
-        assert_eq!(done.try_iter().collect::<Vec<_>>(), [0, 3, 4, 1, 5, 6, 7, 2, 8]);
+        assert_eq!(done.try_iter().collect::<Vec<_>>(), [0, 5, 6, 3, 7, 8, 1, 4, 2]);
         assert_eq!(pool.chores(), 0);
-        pool.request(Box::new(|| panic!("taken on after the end")));
+        pool.read(Box::new(|| panic!("taken on after the end")));
+    }
+
+    #[test]
+    fn changes_leave_threads_for_reads() {
+        assert_eq!([1, 2, 3, 4, 16, 256].map(changes_max), [1, 1, 2, 3, 12, 192]);
+        let pool = Pool::new("test", 4);
+        let (order, done) = mpsc::channel();
+        let held: Vec<_> = (0..6)
+            .map(|number| {
+                let (release, job) = held(&order, number);
+                if number % 2 == 0 {
+                    pool.write(job)
+                } else {
+                    pool.chore(job)
+                }
+                release
+            })
+            .collect();
+        let changing = || pool.shared.state.lock().changing;
+        let deadline = Instant::now() + LIMIT;
+        while changing() < 3 {
+            assert!(Instant::now() < deadline, "three changes at a time");
+            std::thread::yield_now();
+        }
+        let read = order.clone();
+        pool.read(Box::new(move || read.send(9).expect("the test listens")));
+        assert_eq!(done.recv_timeout(LIMIT), Ok(9), "while all changes are held");
+        assert_eq!(changing(), 3, "no more than three");
+        drop(held);
+        let mut changes: Vec<_> = done.iter().take(6).collect();
+        changes.sort_unstable();
+        assert_eq!(changes, [0, 1, 2, 3, 4, 5]);
+        pool.close();
+        assert_eq!(changing(), 0);
     }
 
     #[test]
@@ -275,7 +360,7 @@ mod tests {
         let held: Vec<_> = (0..5)
             .map(|number| {
                 let (release, job) = held(&order, number);
-                pool.request(job);
+                pool.read(job);
                 release
             })
             .collect();
@@ -293,7 +378,7 @@ mod tests {
         let begun: Vec<_> = (0..3)
             .map(|number| {
                 let (release, job) = held(&order, number);
-                pool.request(job);
+                pool.read(job);
                 release
             })
             .collect();
@@ -307,7 +392,7 @@ mod tests {
             .map(|number| {
                 let (release, job) = held(&order, number);
                 let begins = begins.clone();
-                pool.request(Box::new(move || {
+                pool.read(Box::new(move || {
                     begins.send(()).expect("the test listens");
                     job();
                 }));
@@ -327,12 +412,12 @@ mod tests {
         let (order, done) = mpsc::channel();
         let (release, first) = held(&order, 0);
         let (started, has_started) = mpsc::channel();
-        pool.request(Box::new(move || {
+        pool.read(Box::new(move || {
             started.send(()).expect("the test listens");
             first();
         }));
         has_started.recv().expect("the first runs");
-        pool.request(held(&order, 1).1);
+        pool.read(held(&order, 1).1);
         pool.chore(held(&order, 2).1);
         release.send(()).expect("held");
         pool.stop();
@@ -345,7 +430,7 @@ mod tests {
     fn its_threads_get_no_signals() {
         let pool = Pool::new("test", 1);
         let (status, done) = mpsc::channel();
-        pool.request(Box::new(move || {
+        pool.read(Box::new(move || {
             let text = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
             status.send(text).expect("the test listens");
         }));
@@ -375,9 +460,9 @@ mod tests {
     #[test]
     fn a_job_that_panics_costs_no_thread() {
         let pool = Pool::new("test", 1);
-        pool.request(Box::new(|| panic!("as it should")));
+        pool.read(Box::new(|| panic!("as it should")));
         let (order, done) = mpsc::channel();
-        pool.request(Box::new(move || order.send(1).expect("the test listens")));
+        pool.read(Box::new(move || order.send(1).expect("the test listens")));
         assert_eq!(done.recv(), Ok(1));
         pool.close();
     }
