@@ -238,6 +238,11 @@ mod tests {
 
     /// A server that answers each request on its own connection thread with `answer`.
     fn server(answer: &'static [u8]) -> SocketAddr {
+        server_until(answer, u64::MAX)
+    }
+
+    /// One that stands still after this many answers on a connection.
+    fn server_until(answer: &'static [u8], answers: u64) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -245,8 +250,12 @@ mod tests {
                 let mut stream = stream.unwrap();
                 std::thread::spawn(move || {
                     let mut chunk = [0; 4096];
+                    let mut left = answers;
                     while stream.read(&mut chunk).is_ok_and(|len| len > 0) {
-                        stream.write_all(answer).unwrap();
+                        if left > 0 {
+                            stream.write_all(answer).unwrap();
+                        }
+                        left = left.saturating_sub(1);
                     }
                 });
             }
@@ -290,6 +299,14 @@ mod tests {
         let limit = Duration::from_millis(150);
         let driven = Drive { limit, ..Drive::new(to, 5) }.work(to).unwrap();
         assert!(driven.requests > 0 && driven.errors == 0 && driven.seconds >= 0.1, "{driven:?}");
+    }
+
+    #[test]
+    fn a_standstill_counts_as_time() {
+        let to = server_until(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 1);
+        let limit = Duration::from_millis(500);
+        let driven = Drive { limit, connections: 4, ..Drive::new(to, 5) }.work(to).unwrap();
+        assert!(driven.requests == 4 && driven.seconds >= 0.4, "{driven:?}");
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! It answers every `GET /BYTES/anything`, also in absolute form, with that many bytes and the nine
 //! header lines that answers usually have. The same program is the origin of the benchmarks; its
 //! answers may be cached for an hour. The laboratory's own origin does more for a request: it makes
-//! each body from its URL, chooses versions, and keeps timers for links and idle connections. At
-//! 13 KiB that is a tenth more.
+//! each body from its URL, chooses versions, and keeps timers for links and idle connections.
 
 use crate::Outcome;
 use humboldt_lab_wire::{Poller, Ready, http_date, request_head};
