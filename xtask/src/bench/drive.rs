@@ -306,7 +306,7 @@ mod tests {
         let to = server_until(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 1);
         let limit = Duration::from_millis(500);
         let driven = Drive { limit, connections: 4, ..Drive::new(to, 5) }.work(to).unwrap();
-        assert!(driven.requests == 4 && driven.seconds >= 0.4, "{driven:?}");
+        assert!(driven.requests >= 4 && driven.seconds >= 0.4, "{driven:?}");
     }
 
     #[test]
