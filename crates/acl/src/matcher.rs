@@ -105,6 +105,8 @@ pub(crate) enum Matcher {
     Status(RangeSet<u16>),
     /// More connections than this.
     Connections(u32),
+    /// The same for every transaction.
+    Always(bool),
     Random {
         /// Another one for each ACL of this kind.
         number: u64,
@@ -162,6 +164,7 @@ impl Acl {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
+            Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
             Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
             Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use humboldt_conf::{AclDef, AclKind, Need};
+use humboldt_conf::{AclDef, AclKind, Need, is_initiator};
 use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
@@ -145,6 +145,11 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
     if values.is_empty() && needs_values(definition.kind) {
         return Err(AclProblem::Missing);
     }
+    if let Some(words) = definition.kind.words()
+        && let Some(other) = values.iter().find(|value| !words.contains(&value.as_str()))
+    {
+        return Err(value_error(other, "a word that the type knows"));
+    }
     let regexes = || RegexList::compile(values);
     let request_field =
         |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
@@ -189,6 +194,9 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
         AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
+        AclKind::TransactionInitiator => {
+            Matcher::Always(values.iter().any(|value| is_initiator(value)))
+        }
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });

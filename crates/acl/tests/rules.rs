@@ -232,6 +232,10 @@ fn every_kind() {
         ("random 0.2", false),
         ("random 1:2", true),
         ("random 1:3", false),
+        ("transaction_initiator client", true),
+        ("transaction_initiator all", true),
+        ("transaction_initiator icp client", true),
+        ("transaction_initiator internal certificate-fetching", false),
         ("browser .", false),
         ("http_status 200", false),
     ];
@@ -350,6 +354,7 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::Time => "A",
             AclKind::ReqHeader | AclKind::RepHeader => "X-A a",
             AclKind::Random => "0.5",
+            AclKind::TransactionInitiator => "client",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
         };
@@ -415,6 +420,7 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::Src | AclKind::LocalIp => format!("acl x {} 10.0.0.0/8", kind.name()),
             AclKind::MaxConn => "acl x maxconn 0".to_owned(),
             AclKind::Random => "acl x random 1.0".to_owned(),
+            AclKind::TransactionInitiator => "acl x transaction_initiator icp".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,
             AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
             _ => format!("acl x {} 1", kind.name()),
@@ -452,10 +458,11 @@ fn compile_errors(text: &str) -> Vec<AclError> {
 fn wrong_definitions_are_listed_with_their_place() {
     let errors = compile_errors(
         "acl a src 10.0.0.300\nacl ok port 80\nacl b port x\nacl c url_regex [\nacl d time Q\nacl e random 2\n\
-         acl f any-of a nothing\nacl g req_header X\nacl h maxconn many\nacl i http_status x",
+         acl f any-of a nothing\nacl g req_header X\nacl h maxconn many\nacl i http_status x\n\
+         acl j transaction_initiator Client",
     );
     let names: Vec<&str> = errors.iter().map(|error| error.acl.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i"]);
+    assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i", "j"]);
     assert_eq!(
         errors[1].to_string(),
         "squid.conf:2:5: acl b: `x` is not a port or a range of ports"

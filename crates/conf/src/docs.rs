@@ -93,6 +93,10 @@ fn push_acl_kinds(out: &mut String) {
          `to_localhost`.\n\n",
     );
     push_slow_kinds(out);
+    out.push_str(
+        "`transaction_initiator` matches with `client` or `all`, because every transaction comes from a client. \
+         Squid's other initiators are accepted and never match: nothing here begins such transactions.\n\n",
+    );
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
-use crate::types::AclKind;
+use crate::types::{AclKind, is_initiator};
 
 /// Ways to write "any address" that old files use.
 const ANY_ADDRESS: [&str; 5] =
@@ -34,7 +34,26 @@ pub(super) fn check_value(
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}
     }
+    if let Some(words) = kind.words() {
+        check_word(kind, words, value)?;
+    }
+    if kind == AclKind::TransactionInitiator && !is_initiator(&value.text) {
+        let message = format!("nothing here begins transactions as `{}`", value.text);
+        line.note(value, message, Some("this value never matches"));
+    }
     Ok(value.text.clone())
+}
+
+fn check_word(kind: AclKind, words: &[&str], value: &Token) -> Result<(), Problem> {
+    if words.contains(&value.text.as_str()) {
+        return Ok(());
+    }
+    let why = format!("`{}` is not a value of `{}`", value.text, kind.name());
+    let help = match suggest(&value.text, words.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("write one of: {}", words.join(", ")),
+    };
+    Err(value.error(why).with_help(help))
 }
 
 /// `any-of` and `all-of`: the ACL must exist, and not contain itself.
@@ -260,6 +279,10 @@ mod tests {
         assert!(!outcome("random 1/5").0 && outcome("random 5").0 && outcome("random 1/0").0);
         assert!(outcome("url_regex [").0 && !outcome("url_regex -i \\.exe$").0);
         assert_eq!(outcome("dstdomain *.example.com").1, 1);
+        assert_eq!(outcome("transaction_initiator client all"), (false, 0, 0));
+        assert_eq!(outcome("transaction_initiator certificate-fetching htcp"), (false, 0, 2));
+        assert!(outcome("transaction_initiator clients").0);
+        assert!(outcome("transaction_initiator Client").0, "as in Squid");
         assert!(
             outcome("any-of nothing").0
                 && outcome("any-of x").0

@@ -139,12 +139,36 @@ acl_kinds! {
     SslServerNameRegex = "ssl::server_name_regex", FAST, NO_TLS;
     ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
     ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
-    TransactionInitiator = "transaction_initiator", FAST, Some("the initiator of a transaction is not recorded");
+    TransactionInitiator = "transaction_initiator", FAST, None;
     Has = "has", FAST, Some("parts of a transaction are not tested by rules yet");
     SquidError = "squid_error", FAST, Some("the reason of an error page is not visible to rules yet");
     Random = "random", FAST, None;
     AnyOf = "any-of", FAST, None;
     AllOf = "all-of", FAST, None;
+}
+
+/// The initiators of transactions that Squid knows.
+const INITIATORS: [&str; 14] = [
+    "client",
+    "all",
+    "internal",
+    "certificate-fetching",
+    "cache-digest",
+    "htcp",
+    "icp",
+    "icmp",
+    "peer-pool",
+    "peer-mcast",
+    "ipc",
+    "adaptation",
+    "icon",
+    "server",
+];
+
+/// Whether this value of `transaction_initiator` matches. Every transaction comes from a client, so
+/// it does so always or never.
+pub fn is_initiator(value: &str) -> bool {
+    matches!(value, "client" | "all")
 }
 
 impl AclKind {
@@ -158,6 +182,14 @@ impl AclKind {
             _ => {}
         }
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The only values that ACLs of this kind take; `None` if they are not a few words.
+    pub fn words(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::TransactionInitiator => Some(&INITIATORS),
+            _ => None,
+        }
     }
 
     /// True for kinds that ask about an answer.
