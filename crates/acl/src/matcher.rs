@@ -1,5 +1,6 @@
 //! One compiled ACL, and whether it matches.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use humboldt_base::rng::Rng;
@@ -79,6 +80,10 @@ pub(crate) enum Matcher {
         no_lookup: bool,
     },
     LocalAddress(AddressSet),
+    /// EUI-48, sorted.
+    Hardware(Box<[[u8; 6]]>),
+    /// EUI-64, sorted.
+    Eui64(Box<[[u8; 8]]>),
     Host(DomainSet),
     HostRegex(RegexList),
     Url(RegexList),
@@ -130,6 +135,12 @@ impl Acl {
                     .map_or(Match::Needs(question), Match::from);
             }
             Matcher::LocalAddress(addresses) => addresses.contains(subject.local_ip),
+            Matcher::Hardware(addresses) => {
+                let question = Question::Hardware { acl: &self.name };
+                return hardware(addresses, subject).map_or(Match::Needs(question), Match::from);
+            }
+            Matcher::Eui64(identifiers) => eui64(subject.client_ip)
+                .is_some_and(|identifier| identifiers.binary_search(&identifier).is_ok()),
             Matcher::Host(domains) => domains.contains(subject.host),
             Matcher::HostRegex(regexes) => regexes.is_match(subject.host),
             Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
@@ -194,6 +205,25 @@ fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -
         (None, Some([]) | None) => None,
         (None, Some(known)) => Some(known.iter().any(|address| addresses.contains(*address))),
     }
+}
+
+/// Whether the client's hardware address is in the sorted set; `None` if it is not known. Only a
+/// client with IPv4 can have one.
+fn hardware(addresses: &[[u8; 6]], subject: &Subject<'_>) -> Option<bool> {
+    if subject.client_ip.to_canonical().is_ipv6() {
+        return Some(false);
+    }
+    let known = subject.known.hardware?;
+    Some(known.is_some_and(|address| addresses.binary_search(&address).is_ok()))
+}
+
+/// The EUI-64 from which a unique local address was made (RFC 4193, RFC 4291 appendix A), as it
+/// stands in the address.
+fn eui64(client: IpAddr) -> Option<[u8; 8]> {
+    let IpAddr::V6(ip) = client else { return None };
+    let identifier = (ip.to_bits() as u64).to_be_bytes();
+    let is_made_of_eui48 = identifier[3..5] == [0xff, 0xfe];
+    (ip.is_unique_local() && is_made_of_eui48).then_some(identifier)
 }
 
 /// Several lines of a field count as one, joined with commas (RFC 9110 section 5.3).

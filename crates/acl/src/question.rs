@@ -15,13 +15,18 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The hardware address of the client, which has an IPv4 address: [`Known::hardware`].
+    Hardware {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
 }
 
 impl<'a> Question<'a> {
     /// The ACL that asks; of a group its member.
     pub fn acl(self) -> &'a str {
         match self {
-            Self::DstIps { acl } => acl,
+            Self::DstIps { acl } | Self::Hardware { acl } => acl,
         }
     }
 
@@ -29,6 +34,7 @@ impl<'a> Question<'a> {
     pub fn need(self) -> Need {
         match self {
             Self::DstIps { .. } => Need::DstIps,
+            Self::Hardware { .. } => Need::Hardware,
         }
     }
 }
@@ -39,4 +45,7 @@ pub struct Known<'a> {
     /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set
     /// with `none` matches; no other can be answered.
     pub dst_ips: Option<&'a [IpAddr]>,
+    /// The client's EUI-48: `None` if not asked for yet, or if it cannot be told; `Some(None)` if
+    /// the client is on no network of this machine.
+    pub hardware: Option<Option<[u8; 6]>>,
 }

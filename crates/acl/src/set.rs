@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use humboldt_conf::{AclDef, AclKind, Need, is_initiator};
+use humboldt_conf::{AclDef, AclKind, Need, is_initiator, parse_eui48, parse_eui64};
 use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
@@ -160,6 +160,8 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             no_lookup: definition.flags.no_lookup,
         },
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
+        AclKind::Arp => Matcher::Hardware(sorted(values, parse_eui48)?),
+        AclKind::Eui64 => Matcher::Eui64(sorted(values, parse_eui64)?),
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.
@@ -217,6 +219,14 @@ fn value_error(value: &str, expected: &'static str) -> AclProblem {
 fn numbers(values: &[String], expected: &'static str) -> Result<RangeSet<u16>, AclProblem> {
     let parse = |value: &String| parse_numbers(value).ok_or_else(|| value_error(value, expected));
     values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
+}
+
+/// Hardware addresses, sorted.
+fn sorted<T: Ord>(values: &[String], parse: fn(&str) -> Option<T>) -> Result<Box<[T]>, AclProblem> {
+    let parse = |value: &String| parse(value).ok_or_else(|| value_error(value, "a hardware address"));
+    let mut addresses = values.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    addresses.sort_unstable();
+    Ok(addresses.into())
 }
 
 /// As [`numbers`], and `400-` is open-ended.

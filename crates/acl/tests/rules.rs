@@ -81,7 +81,7 @@ fn ip(text: &str) -> IpAddr {
 
 /// Addresses that were looked up.
 fn ips(found: &[IpAddr]) -> Known<'_> {
-    Known { dst_ips: Some(found) }
+    Known { dst_ips: Some(found), ..Known::default() }
 }
 
 fn asks(acl: &str) -> Verdict<'_> {
@@ -326,6 +326,46 @@ fn destinations_are_looked_up_only_when_they_matter() {
 }
 
 #[test]
+fn a_hardware_address_that_is_not_known_decides_nothing() {
+    let acls = "acl own arp 00:11:22:33:44:55 00:00:00:00:00:01";
+    let own = Known { hardware: Some(Some([0, 0x11, 0x22, 0x33, 0x44, 0x55])), ..Known::default() };
+    let other = Known { hardware: Some(Some([2; 6])), ..Known::default() };
+    let far = Known { hardware: Some(None), ..Known::default() };
+    let asks = Verdict::Needs(Question::Hardware { acl: "own" });
+    for (rules, wanted) in [("allow own", [true, false, false]), ("allow !own", [false, true, true])]
+    {
+        let rules = list(acls, rules);
+        for (known, wanted) in [own, other, far].into_iter().zip(wanted) {
+            let verdict = rules.check(&Subject { known, ..subject() });
+            assert_eq!(verdict.is_allowed(), wanted, "{known:?}");
+            assert!(!matches!(verdict, Verdict::Needs(_)));
+        }
+        assert_eq!(rules.check(&subject()), asks, "neither as it is nor negated");
+    }
+    let six = Subject { client_ip: ip("fd00::1"), ..subject() };
+    assert!(list(acls, "allow !own").check(&six).is_allowed(), "IPv6 has none");
+    let mapped = Subject { client_ip: ip("::ffff:10.0.0.1"), ..subject() };
+    assert_eq!(list(acls, "allow own").check(&mapped), asks);
+}
+
+#[test]
+fn an_eui64_is_read_from_the_address() {
+    let acl = "eui64 02:11:22:ff:fe:33:44:55 00:1a:2b:3c:4d:5e";
+    for (client, wanted) in [
+        ("fd00::211:22ff:fe33:4455", true),
+        ("fc00:0:0:7:211:22ff:fe33:4455", true),
+        ("fd00::1a:2bff:fe3c:4d5e", true),
+        ("fd00::211:22ff:fe33:4456", false),
+        ("2001:db8::211:22ff:fe33:4455", false),
+        ("fe80::211:22ff:fe33:4455", false),
+        ("fd00::211:2233:4455:6677", false),
+        ("10.0.0.1", false),
+    ] {
+        assert_eq!(matches(acl, &Subject { client_ip: ip(client), ..subject() }), wanted, "{client}");
+    }
+}
+
+#[test]
 fn a_list_says_what_it_may_need() {
     let acls = "acl far dst 192.0.2.0/24\nacl quiet dst -n 192.0.2.0/24\nacl near src 10.0.0.0/8\n\
                 acl group any-of near far\nacl both all-of near group\nacl first any-of far near\n\
@@ -355,6 +395,7 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::ReqHeader | AclKind::RepHeader => "X-A a",
             AclKind::Random => "0.5",
             AclKind::TransactionInitiator => "client",
+            AclKind::Arp | AclKind::Eui64 => "00:11:22:33:44:55",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
         };
@@ -421,6 +462,8 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::MaxConn => "acl x maxconn 0".to_owned(),
             AclKind::Random => "acl x random 1.0".to_owned(),
             AclKind::TransactionInitiator => "acl x transaction_initiator icp".to_owned(),
+            AclKind::Eui64 => "acl x eui64 00:00:00:ff:fe:00:00:00".to_owned(),
+            AclKind::Arp => "acl x arp 00:00:00:00:00:00".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,
             AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
             _ => format!("acl x {} 1", kind.name()),
@@ -469,6 +512,8 @@ fn wrong_definitions_are_listed_with_their_place() {
     );
     let missing = compile_errors("acl f any-of nothing");
     assert_eq!(missing[0].to_string(), "squid.conf:0:5: acl nothing: not defined");
+    assert!(!compile_errors("acl x arp 00:11:22:33:44").is_empty());
+    assert!(!compile_errors("acl x eui64 00:11:22:33:44:55:66").is_empty());
     assert_eq!(compile_errors("acl x maxconn")[0].problem, AclProblem::Missing);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::lists::List;
+use crate::lists::{List, Need};
 use crate::table::{self, Directive, Status};
 
 const HEAD: &str = "# squid.conf
@@ -94,6 +94,15 @@ fn push_acl_kinds(out: &mut String) {
     );
     push_slow_kinds(out);
     out.push_str(
+        "`arp` is about the client's hardware address (MAC) in the kernel's table of neighbours, which is asked \
+         whenever the ACL is: no answer is kept. Clients with IPv6, and those that are not on a network of \
+         this machine, do not match. If the client is on such a network and its address is not known, no \
+         `arp` can be answered, and lists do as for a `dst` without an answer. `eui64` is about the last 64 \
+         bits of a unique local address (`fc00::/7`) that was made from a hardware address, that is with \
+         `ff:fe` in their middle; all other clients do not match. Any client can choose its hardware \
+         address.\n\n",
+    );
+    out.push_str(
         "`transaction_initiator` matches with `client` or `all`, because every transaction comes from a client. \
          Squid's other initiators are accepted and never match: nothing here begins such transactions.\n\n",
     );
@@ -107,7 +116,7 @@ fn push_acl_kinds(out: &mut String) {
 
 /// The slow kinds, and their consequences for lists.
 fn push_slow_kinds(out: &mut String) {
-    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some());
+    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some_and(Need::is_slow));
     let slow: Vec<_> = slow.map(|kind| code(kind.name())).collect();
     out.push_str(&format!(
         "These types are slow, because they need an answer from elsewhere: {}. Groups with such a member are \

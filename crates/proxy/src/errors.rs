@@ -94,6 +94,9 @@ error_pages! {
     /// The host name does not resolve.
     DnsFailure = "ERR_DNS_FAIL", 503, "Host name not found",
         "The name of the server could not be looked up. Check the spelling.";
+    /// A rule needs a fact about the client that is not known.
+    Undecided = "ERR_ACCESS_UNDECIDED", 503, "Access not decided",
+        "A rule of this proxy needs a fact about the client that could not be found out. Try again in a moment.";
     /// The server refused or could not be reached.
     ConnectFailure = "ERR_CONNECT_FAIL", 503, "Connection failed",
         "The server could not be reached. It may be down or busy.";

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::diagnostics::Problem;
+use crate::hardware::{parse_eui48, parse_eui64};
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::types::{AclKind, is_initiator};
@@ -31,6 +32,8 @@ pub(super) fn check_value(
         AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => {
             check_domain(value, line)
         }
+        AclKind::Arp => check_hardware(value, parse_eui48(&value.text).is_some())?,
+        AclKind::Eui64 => check_hardware(value, parse_eui64(&value.text).is_some())?,
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}
     }
@@ -42,6 +45,14 @@ pub(super) fn check_value(
         line.note(value, message, Some("this value never matches"));
     }
     Ok(value.text.clone())
+}
+
+fn check_hardware(value: &Token, is_one: bool) -> Result<(), Problem> {
+    if is_one {
+        return Ok(());
+    }
+    let why = format!("`{}` is not a hardware address", value.text);
+    Err(value.error(why).with_help("write 00:11:22:33:44:55, with colons"))
 }
 
 fn check_word(kind: AclKind, words: &[&str], value: &Token) -> Result<(), Problem> {
@@ -279,6 +290,9 @@ mod tests {
         assert!(!outcome("random 1/5").0 && outcome("random 5").0 && outcome("random 1/0").0);
         assert!(outcome("url_regex [").0 && !outcome("url_regex -i \\.exe$").0);
         assert_eq!(outcome("dstdomain *.example.com").1, 1);
+        assert_eq!(outcome("arp 00:11:22:33:44:55 0:1:2:a:B:c"), (false, 0, 0));
+        assert!(outcome("arp 00-11-22-33-44-55").0 && outcome("arp 02:11:22:ff:fe:33:44:55").0);
+        assert!(!outcome("eui64 02:11:22:ff:fe:33:44:55").0 && outcome("eui64 ::1").0);
         assert_eq!(outcome("transaction_initiator client all"), (false, 0, 0));
         assert_eq!(outcome("transaction_initiator certificate-fetching htcp"), (false, 0, 2));
         assert!(outcome("transaction_initiator clients").0);

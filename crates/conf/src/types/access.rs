@@ -61,8 +61,7 @@ macro_rules! acl_kinds {
                 match self { $(AclKind::$variant => $support,)+ }
             }
 
-            /// The fact that ACLs of this kind, if it is a slow one, need first: see
-            /// [`AclDef::need`]. Groups need the facts that their members need.
+            /// The fact that ACLs of this kind need from elsewhere, if any: see [`AclDef::need`]. Groups need the facts that their members need.
             pub fn need(self) -> Option<Need> {
                 match self { $(AclKind::$variant => $need,)+ }
             }
@@ -73,11 +72,12 @@ macro_rules! acl_kinds {
 const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
-const NO_ETHERNET: Option<&str> = Some("hardware addresses of clients are not looked up");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
-// Needs of the slow kinds; the tags [fast] and [slow] of Squid's manual.
+// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. The need of `arp`
+// is met without waiting.
 const FAST: Option<Need> = None;
+const HARDWARE: Option<Need> = Some(Need::Hardware);
 const ADDRESSES: Option<Need> = Some(Need::DstIps);
 const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
 const USER: Option<Need> = Some(Need::User);
@@ -88,8 +88,8 @@ acl_kinds! {
     Src = "src", FAST, None;
     Dst = "dst", ADDRESSES, None;
     LocalIp = "localip", FAST, None;
-    Arp = "arp", FAST, NO_ETHERNET;
-    Eui64 = "eui64", FAST, NO_ETHERNET;
+    Arp = "arp", HARDWARE, None;
+    Eui64 = "eui64", FAST, None;
     SrcDomain = "srcdomain", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
     DstDomain = "dstdomain", FAST, None;
     SrcDomRegex = "srcdom_regex", CLIENT_NAME, Some("names of clients are not looked up in the DNS");

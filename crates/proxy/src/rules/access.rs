@@ -11,8 +11,10 @@ use std::task::Poll;
 
 use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
+use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
 use humboldt_net::dns::{Answer, Asker};
+use humboldt_sys::neighbours::hardware_address;
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
@@ -30,8 +32,8 @@ pub(crate) enum Decision<'l> {
     Allowed,
     /// The list denies. If a rule decided, this is the last ACL of the rule.
     Denied(Option<&'l str>),
-    /// Neither: this ACL needs a fact that is not known.
-    Unanswered(&'l str),
+    /// Neither: an ACL needs this fact, which is not known.
+    Unanswered(Question<'l>),
 }
 
 impl<'l> Decision<'l> {
@@ -44,10 +46,10 @@ impl<'l> Decision<'l> {
         self.answered().ok()
     }
 
-    /// Whether it allows, or the ACL that has no answer.
-    fn answered(self) -> Result<bool, &'l str> {
+    /// Whether it allows, or the question that has no answer.
+    fn answered(self) -> Result<bool, Question<'l>> {
         match self {
-            Self::Unanswered(acl) => Err(acl),
+            Self::Unanswered(question) => Err(question),
             decided => Ok(decided.is_allowed()),
         }
     }
@@ -58,7 +60,7 @@ impl<'l> Decision<'l> {
         match self {
             Self::Allowed => Ok(()),
             Self::Denied(last_acl) => Err(denied(last_acl)),
-            Self::Unanswered(acl) => Err(Refusal::unanswered(acl)),
+            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
         }
     }
 }
@@ -69,7 +71,7 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
             Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
-            Verdict::Needs(question) => Self::Unanswered(question.acl()),
+            Verdict::Needs(question) => Self::Unanswered(question),
         }
     }
 }
@@ -104,6 +106,8 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
             look_up(core, request).await;
             true
         }
+        // The kernel has been asked.
+        Question::Hardware { .. } => false,
     }
 }
 
@@ -155,7 +159,7 @@ fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>)
         return true;
     }
     let is_allowed = |ip: &&IpAddr| {
-        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)) };
+        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)), ..subject.known };
         allow(&Subject { known, ..*subject })
     };
     let mut permitted = request.permitted.borrow_mut();
@@ -225,10 +229,11 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
     }
 }
 
-/// Why rules about addresses have no answer.
-pub(crate) fn why_unanswered(request: &Request) -> String {
-    match request.addresses.get() {
-        Some(Err(error)) => error.to_string(),
+/// Why rules with this need have no answer.
+pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
+    match (need, request.addresses.get()) {
+        (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
     }
 }
@@ -372,7 +377,8 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
 /// The facts about the request that were looked up for rules.
 fn known(request: &Request) -> Known<'_> {
     let addresses = request.addresses.get();
-    Known { dst_ips: addresses.map(|answer| answer.as_deref().unwrap_or_default()) }
+    let dst_ips = addresses.map(|answer| answer.as_deref().unwrap_or_default());
+    Known { dst_ips, ..Known::default() }
 }
 
 /// Describes the request to the rules.
@@ -404,16 +410,34 @@ fn subject(request: &Request) -> Subject<'_> {
     }
 }
 
-/// Checks a list. It finds the same random bits whenever it is asked about one request, for example
+/// The client's hardware address, if the kernel can tell.
+fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
+    let IpAddr::V4(client) = subject.client_ip else { return Some(None) };
+    // A client on this machine has none.
+    if subject.client_ip == subject.local_ip {
+        return Some(None);
+    }
+    hardware_address(client).ok()
+}
+
+/// Checks a list, and asks the kernel for the client's hardware address if the list needs it. It
+/// finds the same random bits whenever it is asked about one request, for example
 /// after it has waited; two lists find different ones, and so do two ACLs of a list, as in Squid.
 fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
-    if !request.snapshot().uses_random {
-        return list.check(subject);
+    let random = request.snapshot().uses_random.then(|| {
+        let of_request = *request.random.get_or_init(random);
+        let of_list = std::ptr::from_ref(list).addr() as u64;
+        Rng::new(of_request ^ of_list).next_u64()
+    });
+    let verdict = match random {
+        None => list.check(subject),
+        Some(_) => list.check(&Subject { random, ..*subject }),
+    };
+    if !matches!(verdict, Verdict::Needs(Question::Hardware { .. })) {
+        return verdict;
     }
-    let of_request = *request.random.get_or_init(random);
-    let of_list = std::ptr::from_ref(list).addr() as u64;
-    let random = Rng::new(of_request ^ of_list).next_u64();
-    list.check(&Subject { random: Some(random), ..*subject })
+    let known = Known { hardware: hardware(subject), ..subject.known };
+    list.check(&Subject { random, known, ..*subject })
 }
 
 thread_local! {
