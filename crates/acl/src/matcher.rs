@@ -84,6 +84,8 @@ pub(crate) enum Matcher {
     Hardware(Box<[[u8; 6]]>),
     /// EUI-64, sorted.
     Eui64(Box<[[u8; 8]]>),
+    ClientName(DomainSet),
+    ClientNameRegex(RegexList),
     Host(DomainSet),
     HostRegex(RegexList),
     Url(RegexList),
@@ -141,6 +143,14 @@ impl Acl {
             }
             Matcher::Eui64(identifiers) => eui64(subject.client_ip)
                 .is_some_and(|identifier| identifiers.binary_search(&identifier).is_ok()),
+            Matcher::ClientName(domains) => {
+                return self.client_name(subject, |name| {
+                    domains.contains(name.to_ascii_lowercase().as_bytes())
+                });
+            }
+            Matcher::ClientNameRegex(regexes) => {
+                return self.client_name(subject, |name| regexes.is_match(name.as_bytes()));
+            }
             Matcher::Host(domains) => domains.contains(subject.host),
             Matcher::HostRegex(regexes) => regexes.is_match(subject.host),
             Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
@@ -181,6 +191,14 @@ impl Acl {
             Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };
         matched.into()
+    }
+
+    /// Whether the client's name passes the test.
+    fn client_name(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
+        match subject.known.client_name {
+            Some(name) => test(name).into(),
+            None => Match::Needs(Question::ClientName { acl: &self.name }),
+        }
     }
 }
 

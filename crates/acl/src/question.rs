@@ -20,13 +20,18 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The name of the client in the DNS: [`Known::client_name`].
+    ClientName {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
 }
 
 impl<'a> Question<'a> {
     /// The ACL that asks; of a group its member.
     pub fn acl(self) -> &'a str {
         match self {
-            Self::DstIps { acl } | Self::Hardware { acl } => acl,
+            Self::DstIps { acl } | Self::Hardware { acl } | Self::ClientName { acl } => acl,
         }
     }
 
@@ -35,6 +40,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { .. } => Need::DstIps,
             Self::Hardware { .. } => Need::Hardware,
+            Self::ClientName { .. } => Need::ClientName,
         }
     }
 }
@@ -48,4 +54,6 @@ pub struct Known<'a> {
     /// The client's EUI-48: `None` if not asked for yet, or if it cannot be told; `Some(None)` if
     /// the client is on no network of this machine.
     pub hardware: Option<Option<[u8; 6]>>,
+    /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
+    pub client_name: Option<&'a str>,
 }

@@ -162,6 +162,8 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
         AclKind::Arp => Matcher::Hardware(sorted(values, parse_eui48)?),
         AclKind::Eui64 => Matcher::Eui64(sorted(values, parse_eui64)?),
+        AclKind::SrcDomain => Matcher::ClientName(DomainSet::compile(values)),
+        AclKind::SrcDomRegex => Matcher::ClientNameRegex(regexes()?),
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.

@@ -349,6 +349,31 @@ fn a_hardware_address_that_is_not_known_decides_nothing() {
 }
 
 #[test]
+fn the_name_of_a_client_decides_when_it_is_known() {
+    let named = |client_name| Subject {
+        known: Known { client_name, ..Known::default() },
+        ..subject()
+    };
+    for (acl, name, wanted) in [
+        ("srcdomain .inside.test", "pc1.inside.test", true),
+        ("srcdomain .inside.test", "PC1.Inside.test", true),
+        ("srcdomain inside.test", "pc1.inside.test", false),
+        ("srcdomain .inside.test", "none", false),
+        ("srcdomain .inside.test none", "none", true),
+        ("srcdom_regex ^pc[0-9]", "pc1.inside.test", true),
+        ("srcdom_regex ^pc[0-9]", "PC1.inside.test", false),
+        ("srcdom_regex -i ^pc[0-9]", "PC1.inside.test", true),
+        ("srcdom_regex ^none$", "none", true),
+    ] {
+        assert_eq!(matches(acl, &named(Some(name))), wanted, "{acl} {name}");
+        let asks = Verdict::Needs(Question::ClientName { acl: "x" });
+        for rules in ["allow x", "allow !x", "deny x"] {
+            assert_eq!(list(&format!("acl x {acl}"), rules).check(&named(None)), asks, "{acl}");
+        }
+    }
+}
+
+#[test]
 fn an_eui64_is_read_from_the_address() {
     let acl = "eui64 02:11:22:ff:fe:33:44:55 00:1a:2b:3c:4d:5e";
     for (client, wanted) in [

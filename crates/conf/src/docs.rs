@@ -94,6 +94,13 @@ fn push_acl_kinds(out: &mut String) {
     );
     push_slow_kinds(out);
     out.push_str(
+        "`srcdomain` and `srcdom_regex` are about the client's name: the first one in the hosts file, or else \
+         the first that the name servers have for its address. It is looked up once for a request. As in \
+         Squid, nobody checks that the name leads back to the address, so whoever owns an address chooses its \
+         name. A client without a name has the name `none`. If the name servers do not answer, no such ACL \
+         can be answered, and lists do as for a `dst` without an answer.\n\n",
+    );
+    out.push_str(
         "`arp` is about the client's hardware address (MAC) in the kernel's table of neighbours, which is asked \
          whenever the ACL is: no answer is kept. Clients with IPv6, and those that are not on a network of \
          this machine, do not match. If the client is on such a network and its address is not known, no \
@@ -122,7 +129,7 @@ fn push_slow_kinds(out: &mut String) {
         "These types are slow, because they need an answer from elsewhere: {}. Groups with such a member are \
          slow too. An ACL is asked only when those before it in its rule match, so no look-up is made without \
          need. A slow ACL is an error in a list that cannot have its answer; the entry of each list says which \
-         it takes. `dst` and `srcdomain` are fast with `-n`.\n\n",
+         it takes. `dst` is fast with `-n`.\n\n",
         slow.join(", ")
     ));
 }

@@ -42,11 +42,6 @@ impl Need {
             Self::Ident => "an answer of the client's ident server",
         }
     }
-
-    /// A look-up in the DNS, which the flag `-n` of an ACL forbids.
-    pub(crate) fn is_name_lookup(self) -> bool {
-        matches!(self, Self::DstIps | Self::ClientName)
-    }
 }
 
 /// The way to the answers that an ACL in a list needs.
@@ -106,9 +101,9 @@ macro_rules! lists {
     };
 }
 
-// The last two columns of a list that is not obeyed yet are those of Squid's manual. Of the slow
-// ACLs only `dst` is evaluated so far. The first other one must make sure that lists with `Ahead`
-// have its answer before they are asked; until then it counts as unanswered.
+// The last two columns of a list that is not obeyed yet are those of Squid's manual. No list has
+// `Ahead` in the column `slow`: the first one must make sure that it has the answers of all slow
+// ACLs before it is asked; until then they count as unanswered.
 lists! {
     // list                                              asked of  slow    dst
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
@@ -338,6 +333,20 @@ mod tests {
                     );
                     assert!(said.contains("follow_x_forwarded_for cannot wait for that"), "{said}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_client_is_an_error_in_lists_that_do_not_wait() {
+        for line in LINES {
+            let directive = line.split(' ').next().unwrap_or_default();
+            let waits = List::of(directive).map(|list| list.supply(Need::ClientName));
+            for acl in ["acl x srcdomain .a.test", "acl x srcdom_regex ^a"] {
+                let said = read(&format!("{acl}\n{line}\n")).render(false);
+                let is_wrong = said.contains("needs the client's name in the DNS");
+                assert_eq!(is_wrong, waits == Some(Supply::Never), "{said}");
+                assert_eq!(is_wrong, said.contains("t:4:"), "{said}");
             }
         }
     }

@@ -144,7 +144,7 @@ fn is_user_kind(kind: AclKind) -> bool {
 
 fn is_lookup_kind(kind: AclKind) -> bool {
     use AclKind as K;
-    let names = matches!(kind, K::DstDomain | K::DstDomRegex | K::SrcDomain | K::SrcDomRegex);
+    let names = matches!(kind, K::DstDomain | K::DstDomRegex);
     names || matches!(kind, K::Src | K::Dst | K::LocalIp | K::SslServerName | K::SslServerNameRegex)
 }
 
@@ -361,6 +361,7 @@ mod tests {
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "u"), ["-i", "ads\\ and", "+i", "Banner", "+i", "Case"]);
         assert!(parse("acl p port -i 80").2);
+        assert!(parse("acl p srcdomain -n .a.test").2, "without the look-up it means nothing");
     }
 
     #[test]

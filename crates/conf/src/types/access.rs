@@ -29,7 +29,7 @@ pub struct AclDef {
 impl AclDef {
     /// The fact that the ACL needs before it can decide; for groups see their members.
     pub fn need(&self) -> Option<Need> {
-        self.kind.need().filter(|need| !(self.flags.no_lookup && need.is_name_lookup()))
+        self.kind.need().filter(|need| !(self.flags.no_lookup && *need == Need::DstIps))
     }
 }
 
@@ -90,9 +90,9 @@ acl_kinds! {
     LocalIp = "localip", FAST, None;
     Arp = "arp", HARDWARE, None;
     Eui64 = "eui64", FAST, None;
-    SrcDomain = "srcdomain", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    SrcDomain = "srcdomain", CLIENT_NAME, None;
     DstDomain = "dstdomain", FAST, None;
-    SrcDomRegex = "srcdom_regex", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    SrcDomRegex = "srcdom_regex", CLIENT_NAME, None;
     DstDomRegex = "dstdom_regex", FAST, None;
     SrcAs = "src_as", FAST, Some("autonomous system numbers are not looked up");
     DstAs = "dst_as", ADDRESSES, Some("autonomous system numbers are not looked up");

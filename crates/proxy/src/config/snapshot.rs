@@ -81,6 +81,8 @@ pub struct Snapshot {
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
     pub asks_addresses: AsksAddresses,
+    /// Whether the rules that permit a request may need the name of the client.
+    pub(crate) permission_asks_name: bool,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -132,10 +134,15 @@ impl Snapshot {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
             asks_addresses: AsksAddresses::default(),
+            permission_asks_name: false,
             acls,
             config,
         };
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
+        let mut permitting = [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()]
+            .into_iter()
+            .flatten();
+        snapshot.permission_asks_name = permitting.any(|list| list.may_need(Need::ClientName));
         Ok(Arc::new(snapshot))
     }
 

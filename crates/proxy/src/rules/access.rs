@@ -13,7 +13,7 @@ use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
 use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
-use humboldt_net::dns::{Answer, Asker};
+use humboldt_net::dns::{Answer, Asker, DnsError};
 use humboldt_sys::neighbours::hardware_address;
 
 use crate::config::snapshot::Snapshot;
@@ -24,6 +24,9 @@ use crate::rules::own;
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
+
+/// The name of a client that has none, as in Squid.
+const NAMELESS: &str = "none";
 
 /// The answer of a list about a request or its answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -108,6 +111,11 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
         }
         // The kernel has been asked.
         Question::Hardware { .. } => false,
+        Question::ClientName { .. } if request.client_name.get().is_some() => false,
+        Question::ClientName { .. } => {
+            look_up_client(core, request).await;
+            true
+        }
     }
 }
 
@@ -183,6 +191,14 @@ pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer
     request.addresses.get_or_init(|| answer)
 }
 
+/// Looks up the name of the client, once for each request.
+async fn look_up_client(core: &Core, request: &Request) {
+    if request.client_name.get().is_none() {
+        let answer = core.look_up_name(client_ip(request), asker(request)).await;
+        request.client_name.get_or_init(|| answer);
+    }
+}
+
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
 fn asker(request: &Request) -> Asker {
@@ -219,8 +235,12 @@ pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
 /// Looks up the facts for the rules that are asked before a server is, and for the rules about
 /// tunnels, which Upgrade needs too.
 pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
-    let asks = request.snapshot().asks_addresses;
+    let snapshot = request.snapshot();
+    let asks = snapshot.asks_addresses;
     look_up_if(asks.forwarding || asks.permission, core, request).await;
+    if snapshot.permission_asks_name {
+        Box::pin(look_up_client(core, request)).await;
+    }
 }
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
@@ -233,6 +253,10 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::ClientName, _) => match request.client_name.get() {
+            Some(Err(error)) => format!("the name of the client: {error}"),
+            _ => "a rule needs the name of the client".to_owned(),
+        },
         (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
     }
@@ -378,17 +402,27 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
 fn known(request: &Request) -> Known<'_> {
     let addresses = request.addresses.get();
     let dst_ips = addresses.map(|answer| answer.as_deref().unwrap_or_default());
-    Known { dst_ips, ..Known::default() }
+    let client_name = request.client_name.get().and_then(|answer| match answer {
+        Ok(name) => Some(&**name),
+        Err(DnsError::NoSuchName | DnsError::Empty) => Some(NAMELESS),
+        Err(_) => None,
+    });
+    Known { dst_ips, client_name, ..Known::default() }
+}
+
+/// The client as rules see it.
+fn client_ip(request: &Request) -> IpAddr {
+    let is_wanted = request.snapshot().config.acl_uses_indirect_client;
+    let indirect = request.indirect_client.filter(|_| is_wanted);
+    indirect.unwrap_or_else(|| unmapped(request.client_ip()))
 }
 
 /// Describes the request to the rules.
 fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
-    let snapshot = request.snapshot();
     let host = request.url.host();
-    let indirect = request.indirect_client.filter(|_| snapshot.config.acl_uses_indirect_client);
     Subject {
-        client_ip: indirect.unwrap_or_else(|| unmapped(facts.client.ip())),
+        client_ip: client_ip(request),
         local_ip: unmapped(facts.local.ip()),
         local_port: facts.local.port(),
         port_name: Some(&facts.port.name),
