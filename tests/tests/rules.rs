@@ -350,3 +350,34 @@ fn more_is_said_in_the_log_when_debugging_is_asked_for() {
         proxy.text("cache.log").contains("no address for").then_some(())
     });
 }
+
+/// Waits for the lines of a log: so many.
+fn lines(world: &World, log: &str, count: usize) -> Vec<String> {
+    until(&format!("{count} lines in {log}"), || {
+        let text = world.proxy.text(log);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count && text.ends_with('\n')).then_some(lines)
+    })
+}
+
+#[test]
+fn a_log_has_the_requests_that_could_be_read_or_those_that_were_answered() {
+    let rules = "acl read has request\nacl answered has response\n\
+                 access_log stdio:{dir}/read.log squid read\n\
+                 access_log stdio:{dir}/unread.log squid !read\n\
+                 access_log stdio:{dir}/unanswered.log squid !answered\n";
+    let world = World::forward(rules);
+    world.origin.on("/a", Reply::ok("x"));
+    let _ = world.get("/a").expect(200);
+    let _ = world.client().send("GET / HTTP/1.1 x\r\n\r\n").response().expect(400);
+    let mut client = world.client();
+    client.send("GET /ha");
+    drop(client);
+    let unread = lines(&world, "unread.log", 2);
+    assert!(unread[0].contains("/400") && unread[1].contains("/000"), "{unread:?}");
+    let _ = world.get("/a").expect(200);
+    let read = lines(&world, "read.log", 2);
+    assert!(read.iter().all(|line| line.contains("/a ")) && read.len() == 2, "{read:?}");
+    let unanswered = lines(&world, "unanswered.log", 1);
+    assert!(unanswered.len() == 1 && unanswered[0] == unread[1], "{unanswered:?}");
+}

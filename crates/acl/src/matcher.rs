@@ -112,6 +112,11 @@ pub(crate) enum Matcher {
     Status(RangeSet<u16>),
     /// More connections than this.
     Connections(u32),
+    /// One of these is there.
+    Has {
+        request: bool,
+        response: bool,
+    },
     /// The same for every transaction.
     Always(bool),
     Random {
@@ -185,6 +190,9 @@ impl Acl {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
+            Matcher::Has { request, response } => {
+                *request && subject.request.is_some() || *response && subject.response.is_some()
+            }
             Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
             Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),

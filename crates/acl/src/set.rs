@@ -201,6 +201,12 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::TransactionInitiator => {
             Matcher::Always(values.iter().any(|value| is_initiator(value)))
         }
+        // Squid's record of a transaction for its logs, which every transaction has.
+        AclKind::Has if values.iter().any(|value| value == "ALE") => Matcher::Always(true),
+        AclKind::Has => {
+            let is_named = |part| values.iter().any(|value| value == part);
+            Matcher::Has { request: is_named("request"), response: is_named("response") }
+        }
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });

@@ -236,6 +236,9 @@ fn every_kind() {
         ("transaction_initiator all", true),
         ("transaction_initiator icp client", true),
         ("transaction_initiator internal certificate-fetching", false),
+        ("has ALE", true),
+        ("has request", false),
+        ("has response", false),
         ("browser .", false),
         ("http_status 200", false),
     ];
@@ -283,6 +286,9 @@ fn kinds_about_messages() {
     response.fields.push_named(b"Server", b"nginx");
     let full = Subject { request: Some(&request), response: Some(&response), ..subject() };
     let rows = [
+        ("has request", true),
+        ("has response", true),
+        ("has request response", true),
         ("browser ^curl", true),
         ("browser ^wget", false),
         ("referer_regex ^http://r", true),
@@ -420,6 +426,7 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::ReqHeader | AclKind::RepHeader => "X-A a",
             AclKind::Random => "0.5",
             AclKind::TransactionInitiator => "client",
+            AclKind::Has => "request",
             AclKind::Arp | AclKind::Eui64 => "00:11:22:33:44:55",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
@@ -487,6 +494,7 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::MaxConn => "acl x maxconn 0".to_owned(),
             AclKind::Random => "acl x random 1.0".to_owned(),
             AclKind::TransactionInitiator => "acl x transaction_initiator icp".to_owned(),
+            AclKind::Has => "acl x has request".to_owned(),
             AclKind::Eui64 => "acl x eui64 00:00:00:ff:fe:00:00:00".to_owned(),
             AclKind::Arp => "acl x arp 00:00:00:00:00:00".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,

@@ -113,6 +113,10 @@ fn push_acl_kinds(out: &mut String) {
         "`transaction_initiator` matches with `client` or `all`, because every transaction comes from a client. \
          Squid's other initiators are accepted and never match: nothing here begins such transactions.\n\n",
     );
+    out.push_str(
+        "`has request` matches a request that could be read, `has response` where there is an answer when the \
+         list is asked, and `has ALE` always.\n\n",
+    );
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {

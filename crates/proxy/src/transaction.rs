@@ -151,7 +151,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
 /// type. A request is also logged when its conditions have no answer: it was refused before any
 /// look-up, or the look-up failed.
 fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
-    if !request.snapshot().rules_ask_answers {
+    if !request.snapshot().rules_ask_answers || status == 0 {
         return access::says(list, request, None).unwrap_or(true);
     }
     let mut answer = ResponseHead::default();

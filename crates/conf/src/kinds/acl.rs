@@ -34,6 +34,10 @@ impl Kind for Acls {
         let mut values = Vec::new();
         let flags = read_flags(kind, &mut values, line)?;
         read_values(kind, &name, &mut values, line)?;
+        if kind == AclKind::Has && values.len() != 1 {
+            let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
+            return Err(type_token.error(why).with_help("write a line for each: one must be there"));
+        }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
         append(def, values, &name)?;
@@ -406,6 +410,16 @@ mod tests {
         let (config, text, errors) = parse(&text);
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "w"), ["A", "10:00-11:00", "S 08:00-09:00", "A"]);
+    }
+
+    #[test]
+    fn each_line_names_one_component() {
+        let (config, text, errors) = parse("acl h has request\nacl h has response");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "h"), ["request", "response"]);
+        for bad in ["acl h has", "acl h has request response", "acl h has answer"] {
+            assert!(parse(bad).2, "{bad}");
+        }
     }
 
     #[test]

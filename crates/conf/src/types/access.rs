@@ -31,6 +31,12 @@ impl AclDef {
     pub fn need(&self) -> Option<Need> {
         self.kind.need().filter(|need| !(self.flags.no_lookup && *need == Need::DstIps))
     }
+
+    /// Whether it looks at the answer, where there is one.
+    pub fn asks_answer(&self) -> bool {
+        let asks_for_one = || self.values.iter().any(|value| value == "response");
+        self.kind.is_about_answers() || self.kind == AclKind::Has && asks_for_one()
+    }
 }
 
 /// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
@@ -140,7 +146,7 @@ acl_kinds! {
     ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
     ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
     TransactionInitiator = "transaction_initiator", FAST, None;
-    Has = "has", FAST, Some("parts of a transaction are not tested by rules yet");
+    Has = "has", FAST, None;
     SquidError = "squid_error", FAST, Some("the reason of an error page is not visible to rules yet");
     Random = "random", FAST, None;
     AnyOf = "any-of", FAST, None;
@@ -188,12 +194,13 @@ impl AclKind {
     pub fn words(self) -> Option<&'static [&'static str]> {
         match self {
             Self::TransactionInitiator => Some(&INITIATORS),
+            Self::Has => Some(&["request", "response", "ALE"]),
             _ => None,
         }
     }
 
-    /// True for kinds that ask about an answer.
-    pub fn is_about_answers(self) -> bool {
+    /// True for kinds that make no sense where there is no answer.
+    pub(crate) fn is_about_answers(self) -> bool {
         matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
     }
 

@@ -116,7 +116,7 @@ impl Snapshot {
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
-            rules_ask_answers: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
+            rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
             always_direct: optional(&config.always_direct)?,

@@ -433,7 +433,8 @@ fn subject(request: &Request) -> Subject<'_> {
         port: request.url.port(),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),
-        request: Some(&request.head),
+        // One that could not be read has no URL.
+        request: (!request.url.as_bytes().is_empty()).then_some(&request.head),
         response: None,
         known: known(request),
         now: request.received.secs(),
