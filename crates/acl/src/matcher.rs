@@ -97,6 +97,9 @@ pub(crate) enum Matcher {
     LocalPort(RangeSet<u16>),
     /// Names of `http_port`.
     PortName(Box<[String]>),
+    /// Names of `cache_peer`.
+    PeerName(Box<[String]>),
+    PeerNameRegex(RegexList),
     Method(Box<[Box<[u8]>]>),
     /// Lower-case schemes.
     Scheme(Box<[Box<[u8]>]>),
@@ -173,6 +176,12 @@ impl Acl {
             Matcher::PortName(names) => {
                 subject.port_name.is_some_and(|name| names.iter().any(|known| known == name))
             }
+            Matcher::PeerName(names) => {
+                peer_name(subject).is_some_and(|name| names.iter().any(|known| known == name))
+            }
+            Matcher::PeerNameRegex(regexes) => {
+                peer_name(subject).is_some_and(|name| regexes.is_match(name.as_bytes()))
+            }
             Matcher::Method(methods) => {
                 methods.iter().any(|method| method.as_ref() == subject.method)
             }
@@ -208,6 +217,10 @@ impl Acl {
             None => Match::Needs(Question::ClientName { acl: &self.name }),
         }
     }
+}
+
+fn peer_name<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    subject.late.and_then(|late| late.peer_name)
 }
 
 /// Random bits for the ACL of this number. Without any of the subject none are below a threshold.

@@ -176,6 +176,8 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::Port => Matcher::Port(numbers(values, "a port or a range of ports")?),
         AclKind::LocalPort => Matcher::LocalPort(numbers(values, "a port or a range of ports")?),
         AclKind::MyPortName => Matcher::PortName(values.into()),
+        AclKind::PeerName => Matcher::PeerName(values.into()),
+        AclKind::PeerNameRegex => Matcher::PeerNameRegex(regexes()?),
         AclKind::Method => Matcher::Method(values.iter().map(|value| method(value)).collect()),
         AclKind::Proto => Matcher::Scheme(
             values.iter().map(|value| value.to_ascii_lowercase().into_bytes().into()).collect(),

@@ -6,6 +6,13 @@ use humboldt_http::{RequestHead, ResponseHead};
 
 use crate::question::Known;
 
+/// Facts that are known late, and only to few lists.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Late<'a> {
+    /// `name=` of the parent that a connection is made to.
+    pub peer_name: Option<&'a str>,
+}
+
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.
 ///
 /// The default is a transaction without known facts, for callers that have no HTTP request and fill
@@ -40,6 +47,8 @@ pub struct Subject<'a> {
     pub response: Option<&'a ResponseHead>,
     /// Answers to the questions of earlier checks.
     pub known: Known<'a>,
+    /// Facts that only few lists know.
+    pub late: Option<&'a Late<'a>>,
     /// Unix seconds.
     pub now: i64,
     /// Offset of local time from UTC in seconds, positive in the east.
@@ -71,6 +80,7 @@ impl Default for Subject<'_> {
             request: None,
             response: None,
             known: Known::default(),
+            late: None,
             now: 0,
             local_offset_s: 0,
             connections_from_client: 0,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::{AclError, AclProblem, AclSet, Known, Question, RuleList, Subject, Verdict};
+use humboldt_acl::{AclError, AclProblem, AclSet, Known, Late, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
@@ -105,6 +105,7 @@ fn subject() -> Subject<'static> {
         request: None,
         response: None,
         known: Known::default(),
+        late: None,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
@@ -376,6 +377,20 @@ fn the_name_of_a_client_decides_when_it_is_known() {
         for rules in ["allow x", "allow !x", "deny x"] {
             assert_eq!(list(&format!("acl x {acl}"), rules).check(&named(None)), asks, "{acl}");
         }
+    }
+}
+
+#[test]
+fn the_parent_of_a_connection_is_known_by_its_name() {
+    let late = Late { peer_name: Some("up1") };
+    for (acl, wanted) in [
+        ("peername up1", true),
+        ("peername up UP1", false),
+        ("peername_regex ^up", true),
+        ("peername_regex ^UP", false),
+    ] {
+        assert_eq!(matches(acl, &Subject { late: Some(&late), ..subject() }), wanted, "{acl}");
+        assert!(!matches(acl, &subject()), "{acl} without a parent");
     }
 }
 

@@ -114,6 +114,11 @@ fn push_acl_kinds(out: &mut String) {
          Squid's other initiators are accepted and never match: nothing here begins such transactions.\n\n",
     );
     out.push_str(
+        "`peername` and `peername_regex` are about the parent that a connection is made to, and are evaluated in \
+         `tcp_outgoing_address`. For a connection to the origin they do not match. In other lists they are an \
+         error.\n\n",
+    );
+    out.push_str(
         "`has request` matches a request that could be read, `has response` where there is an answer when the \
          list is asked, and `has ALE` always.\n\n",
     );

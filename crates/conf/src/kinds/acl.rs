@@ -4,7 +4,7 @@ use super::Kind;
 use super::acl_values::check_value;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
-use crate::lists::Need;
+use crate::lists::{List, Need};
 use crate::state::KnownAcl;
 use crate::suggest::suggest;
 use crate::types::{AclDef, AclFlags, AclKind};
@@ -93,6 +93,7 @@ fn find_or_define(
         index,
         unusable: None,
         answers: None,
+        only: Vec::new(),
         needs: Vec::new(),
         location: location.clone(),
     };
@@ -296,11 +297,13 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
     let unusable = kind.unsupported().map(|why| format!("{own}, and {why}"));
     let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
     let needs = needs_of(&own, def, &members);
+    let only = only_of(&own, kind, &members);
     let answers = kind.is_about_answers().then_some((own, kind));
     let answers = answers.or_else(|| members.iter().find_map(|member| member.answers.clone()));
     if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
         known.unusable = unusable;
         known.answers = answers;
+        known.only = only;
         known.needs = needs;
     }
 }
@@ -314,6 +317,18 @@ fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need
         }
     }
     needs
+}
+
+/// The lists that alone can decide about an ACL or its members, each once, with the first such ACL
+/// in words.
+fn only_of(own: &str, kind: AclKind, members: &[&KnownAcl]) -> Vec<(String, List)> {
+    let mut only: Vec<_> = kind.only_list().map(|list| (own.to_owned(), list)).into_iter().collect();
+    for (what, list) in members.iter().flat_map(|member| &member.only) {
+        if only.iter().all(|(_, known)| known != list) {
+            only.push((what.clone(), *list));
+        }
+    }
+    only
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Access rules: `acl` definitions and the lists that use them.
 
 use super::Location;
-use crate::lists::Need;
+use crate::lists::{List, Need};
 
 /// One named `acl`, all its lines taken together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ acl_kinds! {
     DstDomRegex = "dstdom_regex", FAST, None;
     SrcAs = "src_as", FAST, Some("autonomous system numbers are not looked up");
     DstAs = "dst_as", ADDRESSES, Some("autonomous system numbers are not looked up");
-    PeerName = "peername", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
-    PeerNameRegex = "peername_regex", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    PeerName = "peername", FAST, None;
+    PeerNameRegex = "peername_regex", FAST, None;
     Time = "time", FAST, None;
     UrlRegex = "url_regex", FAST, None;
     UrlLogin = "urllogin", FAST, None;
@@ -195,6 +195,14 @@ impl AclKind {
         match self {
             Self::TransactionInitiator => Some(&INITIATORS),
             Self::Has => Some(&["request", "response", "ALE"]),
+            _ => None,
+        }
+    }
+
+    /// The only list that knows the fact that ACLs of this kind are about, if there is just one.
+    pub(crate) fn only_list(self) -> Option<List> {
+        match self {
+            Self::PeerName | Self::PeerNameRegex => Some(List::TcpOutgoingAddress),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
-use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
+use humboldt_acl::{Known, Late, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
 use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
@@ -345,6 +345,13 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
     ask(list, request, None).is_allowed()
 }
 
+/// Whether a list allows the connection to this parent, or to the origin, for the request; `false`
+/// if the list has no answer.
+pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&str>) -> bool {
+    let late = Late { peer_name: peer };
+    check_list(list, request, &Subject { late: Some(&late), ..subject(request) }).is_allowed()
+}
+
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
 pub(crate) fn says(
     list: &RuleList,
@@ -437,6 +444,7 @@ fn subject(request: &Request) -> Subject<'_> {
         request: (!request.url.as_bytes().is_empty()).then_some(&request.head),
         response: None,
         known: known(request),
+        late: None,
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
