@@ -100,6 +100,10 @@ pub(crate) enum Matcher {
     /// Names of `cache_peer`.
     PeerName(Box<[String]>),
     PeerNameRegex(RegexList),
+    /// Codes of ways.
+    Hierarchy(Box<[String]>),
+    /// Codes of errors.
+    Error(Box<[String]>),
     Method(Box<[Box<[u8]>]>),
     /// Lower-case schemes.
     Scheme(Box<[Box<[u8]>]>),
@@ -174,14 +178,19 @@ impl Acl {
             Matcher::Port(ports) => ports.contains(subject.port),
             Matcher::LocalPort(ports) => ports.contains(subject.local_port),
             Matcher::PortName(names) => {
-                subject.port_name.is_some_and(|name| names.iter().any(|known| known == name))
+                is_among(names, subject.port_name)
             }
             Matcher::PeerName(names) => {
-                peer_name(subject).is_some_and(|name| names.iter().any(|known| known == name))
+                is_among(names, subject.late.and_then(|late| late.peer_name))
             }
             Matcher::PeerNameRegex(regexes) => {
-                peer_name(subject).is_some_and(|name| regexes.is_match(name.as_bytes()))
+                let name = subject.late.and_then(|late| late.peer_name);
+                name.is_some_and(|name| regexes.is_match(name.as_bytes()))
             }
+            Matcher::Hierarchy(codes) => {
+                is_among(codes, subject.late.and_then(|late| late.hierarchy))
+            }
+            Matcher::Error(codes) => is_among(codes, subject.late.and_then(|late| late.error)),
             Matcher::Method(methods) => {
                 methods.iter().any(|method| method.as_ref() == subject.method)
             }
@@ -219,8 +228,8 @@ impl Acl {
     }
 }
 
-fn peer_name<'a>(subject: &Subject<'a>) -> Option<&'a str> {
-    subject.late.and_then(|late| late.peer_name)
+fn is_among(values: &[String], one: Option<&str>) -> bool {
+    one.is_some_and(|one| values.iter().any(|value| value == one))
 }
 
 /// Random bits for the ACL of this number. Without any of the subject none are below a threshold.

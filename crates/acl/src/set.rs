@@ -177,6 +177,8 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::LocalPort => Matcher::LocalPort(numbers(values, "a port or a range of ports")?),
         AclKind::MyPortName => Matcher::PortName(values.into()),
         AclKind::PeerName => Matcher::PeerName(values.into()),
+        AclKind::HierCode => Matcher::Hierarchy(values.into()),
+        AclKind::SquidError => Matcher::Error(values.into()),
         AclKind::PeerNameRegex => Matcher::PeerNameRegex(regexes()?),
         AclKind::Method => Matcher::Method(values.iter().map(|value| method(value)).collect()),
         AclKind::Proto => Matcher::Scheme(

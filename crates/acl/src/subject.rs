@@ -11,6 +11,10 @@ use crate::question::Known;
 pub struct Late<'a> {
     /// `name=` of the parent that a connection is made to.
     pub peer_name: Option<&'a str>,
+    /// Code of the way in which the server was chosen.
+    pub hierarchy: Option<&'a str>,
+    /// Code of the error with which it ended; `ERR_NONE` for none.
+    pub error: Option<&'a str>,
 }
 
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.

@@ -382,7 +382,7 @@ fn the_name_of_a_client_decides_when_it_is_known() {
 
 #[test]
 fn the_parent_of_a_connection_is_known_by_its_name() {
-    let late = Late { peer_name: Some("up1") };
+    let late = Late { peer_name: Some("up1"), ..Late::default() };
     for (acl, wanted) in [
         ("peername up1", true),
         ("peername up UP1", false),
@@ -392,6 +392,22 @@ fn the_parent_of_a_connection_is_known_by_its_name() {
         assert_eq!(matches(acl, &Subject { late: Some(&late), ..subject() }), wanted, "{acl}");
         assert!(!matches(acl, &subject()), "{acl} without a parent");
     }
+}
+
+#[test]
+fn logs_know_the_way_and_the_error() {
+    let late = Late { hierarchy: Some("CARP"), error: Some("ERR_DNS_FAIL"), ..Late::default() };
+    for (acl, wanted) in [
+        ("hier_code HIER_DIRECT CARP", true),
+        ("hier_code HIER_DIRECT", false),
+        ("squid_error ERR_CONNECT_FAIL ERR_DNS_FAIL", true),
+        ("squid_error ERR_CONNECT_FAIL", false),
+    ] {
+        assert_eq!(matches(acl, &Subject { late: Some(&late), ..subject() }), wanted, "{acl}");
+        assert!(!matches(acl, &subject()), "{acl} while nothing is known");
+    }
+    assert!(!compile_errors("acl x hier_code DIRECT").is_empty());
+    assert!(!compile_errors("acl x squid_error DNS_FAIL").is_empty());
 }
 
 #[test]
@@ -442,6 +458,8 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::Random => "0.5",
             AclKind::TransactionInitiator => "client",
             AclKind::Has => "request",
+            AclKind::HierCode => "HIER_DIRECT",
+            AclKind::SquidError => "ERR_DNS_FAIL",
             AclKind::Arp | AclKind::Eui64 => "00:11:22:33:44:55",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
@@ -510,6 +528,8 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::Random => "acl x random 1.0".to_owned(),
             AclKind::TransactionInitiator => "acl x transaction_initiator icp".to_owned(),
             AclKind::Has => "acl x has request".to_owned(),
+            AclKind::HierCode => "acl x hier_code HIER_NONE".to_owned(),
+            AclKind::SquidError => "acl x squid_error ERR_DNS_FAIL".to_owned(),
             AclKind::Eui64 => "acl x eui64 00:00:00:ff:fe:00:00:00".to_owned(),
             AclKind::Arp => "acl x arp 00:00:00:00:00:00".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,

@@ -115,7 +115,9 @@ fn push_acl_kinds(out: &mut String) {
     );
     out.push_str(
         "`peername` and `peername_regex` are about the parent that a connection is made to, and are evaluated in \
-         `tcp_outgoing_address`. For a connection to the origin they do not match. In other lists they are an \
+         `tcp_outgoing_address`. For a connection to the origin they do not match. `hier_code` is about the code \
+         of `%Sh`, and `squid_error` about that of `%err_code`; both are evaluated in `access_log`, and take all \
+         of Squid's names, also of ways and errors that do not occur here. In other lists these types are an \
          error.\n\n",
     );
     out.push_str(

@@ -16,9 +16,12 @@ macro_rules! error_pages {
         pub enum ErrorPage { $($(#[doc = $doc])+ $variant,)+ }
 
         impl ErrorPage {
+            /// Every page.
+            const ALL: &[Self] = &[$(ErrorPage::$variant,)+];
+
             /// The page with this name.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
-                [$(ErrorPage::$variant,)+].into_iter().find(|page| page.name() == name)
+                Self::ALL.iter().copied().find(|page| page.name() == name)
             }
 
             /// The page's name, as in `X-Squid-Error` and `deny_info`.
@@ -332,6 +335,20 @@ mod tests {
         ] {
             assert_eq!(wants_html(accept.split(',').map(str::as_bytes)), html, "{accept}");
         }
+    }
+
+    #[test]
+    fn rules_know_all_codes_of_logs() {
+        use crate::cut::Cut;
+        use humboldt_conf::AclKind;
+        use humboldt_logs::access::Hierarchy;
+        let errors = AclKind::SquidError.words().unwrap_or_default();
+        let pages = ErrorPage::ALL.iter().map(|page| page.name());
+        for name in pages.chain(Cut::ALL.iter().filter_map(|cut| cut.error())) {
+            assert!(errors.contains(&name), "{name}");
+        }
+        let ways: Vec<_> = Hierarchy::ALL.iter().map(|way| way.name()).collect();
+        assert_eq!(AclKind::HierCode.words(), Some(&ways[..]));
     }
 
     #[test]

@@ -296,16 +296,20 @@ mod tests {
 
     #[test]
     fn what_one_list_alone_knows_is_refused_in_others() {
-        let acls = "acl up peername a\nacl up2 peername_regex ^a\nacl any any-of localhost up\n";
+        let acls = "acl up peername a\nacl up2 peername_regex ^a\nacl any any-of localhost up\n\
+                    acl way hier_code HIER_DIRECT\nacl err squid_error ERR_DNS_FAIL\n";
         for (rule, wrong) in [
             ("tcp_outgoing_address 127.0.0.1 up up2 any", 0),
             ("http_access deny up", 1),
             ("http_access deny any", 1),
             ("access_log /x squid up2", 1),
+            ("access_log /x squid way !err", 0),
+            ("http_reply_access deny err", 1),
+            ("tcp_outgoing_address 127.0.0.1 way", 1),
         ] {
             let found = errors(&format!("{acls}{rule}\n"));
             assert_eq!(found.len(), wrong, "{rule}: {found:?}");
-            assert!(found.iter().all(|one| one.contains("only tcp_outgoing_address can")));
+            assert!(found.iter().all(|one| one.contains(" can decide about")), "{found:?}");
         }
     }
 

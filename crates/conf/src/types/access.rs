@@ -133,7 +133,7 @@ acl_kinds! {
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
     Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
-    HierCode = "hier_code", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    HierCode = "hier_code", FAST, None;
     Note = "note", FAST, Some("annotations are not implemented yet, so that it would never match");
     AnnotateTransaction = "annotate_transaction", FAST, Some("annotations by rules are not implemented yet");
     AnnotateClient = "annotate_client", FAST, Some("annotations by rules are not implemented yet");
@@ -147,7 +147,7 @@ acl_kinds! {
     ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
     TransactionInitiator = "transaction_initiator", FAST, None;
     Has = "has", FAST, None;
-    SquidError = "squid_error", FAST, Some("the reason of an error page is not visible to rules yet");
+    SquidError = "squid_error", FAST, None;
     Random = "random", FAST, None;
     AnyOf = "any-of", FAST, None;
     AllOf = "all-of", FAST, None;
@@ -169,6 +169,100 @@ const INITIATORS: [&str; 14] = [
     "adaptation",
     "icon",
     "server",
+];
+
+/// Squid's codes of the ways in which a server is chosen; `%Sh` in logs.
+const HIERARCHY_CODES: [&str; 23] = [
+    "HIER_NONE",
+    "HIER_DIRECT",
+    "SIBLING_HIT",
+    "PARENT_HIT",
+    "DEFAULT_PARENT",
+    "SINGLE_PARENT",
+    "FIRSTUP_PARENT",
+    "FIRST_PARENT_MISS",
+    "CLOSEST_PARENT_MISS",
+    "CLOSEST_PARENT",
+    "CLOSEST_DIRECT",
+    "NO_DIRECT_FAIL",
+    "SOURCE_FASTEST",
+    "ROUNDROBIN_PARENT",
+    "CD_PARENT_HIT",
+    "CD_SIBLING_HIT",
+    "CARP",
+    "ANY_OLD_PARENT",
+    "USERHASH_PARENT",
+    "SOURCEHASH_PARENT",
+    "PINNED",
+    "ORIGINAL_DST",
+    "STANDBY_POOL",
+];
+
+/// The names of errors, of this program and of Squid; `%err_code` in logs. `ERR_NONE`: there was no
+/// error.
+const ERRORS: [&str; 62] = [
+    "ERR_NONE",
+    "ERR_ACCESS_DENIED",
+    "ERR_ACCESS_UNDECIDED",
+    "ERR_AGENT_CONFIGURE",
+    "ERR_AGENT_WPAD",
+    "ERR_CACHE_ACCESS_DENIED",
+    "ERR_CACHE_MGR_ACCESS_DENIED",
+    "ERR_CANNOT_FORWARD",
+    "ERR_CLIENT_GONE",
+    "ERR_CONFLICT_HOST",
+    "ERR_CONNECT_FAIL",
+    "ERR_CONNECT_TIMEOUT",
+    "ERR_DIR_LISTING",
+    "ERR_DNS_FAIL",
+    "ERR_ESI",
+    "ERR_EXPECT",
+    "ERR_FORWARDING_DENIED",
+    "ERR_FORWARDING_LOOP",
+    "ERR_FORWARDING_TIMEOUT",
+    "ERR_FTP_DISABLED",
+    "ERR_FTP_FAILURE",
+    "ERR_FTP_FORBIDDEN",
+    "ERR_FTP_NOT_FOUND",
+    "ERR_FTP_PUT_CREATED",
+    "ERR_FTP_PUT_ERROR",
+    "ERR_FTP_PUT_MODIFIED",
+    "ERR_FTP_UNAVAILABLE",
+    "ERR_GATEWAY_FAILURE",
+    "ERR_HEADERS_TOO_BIG",
+    "ERR_ICAP_FAILURE",
+    "ERR_INTERNAL",
+    "ERR_INVALID_REQ",
+    "ERR_INVALID_RESP",
+    "ERR_INVALID_URL",
+    "ERR_LIFETIME_EXP",
+    "ERR_METHOD_NOT_ALLOWED",
+    "ERR_NOT_FOUND",
+    "ERR_NO_RELAY",
+    "ERR_ONLY_IF_CACHED_MISS",
+    "ERR_PRECONDITION_FAILED",
+    "ERR_PROTOCOL_UNKNOWN",
+    "ERR_READ_ERROR",
+    "ERR_READ_TIMEOUT",
+    "ERR_RELAY_REMOTE",
+    "ERR_REQUEST_PARSE_TIMEOUT",
+    "ERR_REQUEST_START_TIMEOUT",
+    "ERR_REQUEST_TIMEOUT",
+    "ERR_SECURE_ACCEPT_FAIL",
+    "ERR_SECURE_CONNECT_FAIL",
+    "ERR_SHUTTING_DOWN",
+    "ERR_SOCKET_FAILURE",
+    "ERR_TOO_BIG",
+    "ERR_UNSUP_HTTPVERSION",
+    "ERR_UNSUP_PROTO",
+    "ERR_UNSUP_REQ",
+    "ERR_URI_TOO_LONG",
+    "ERR_URN_RESOLVE",
+    "ERR_WRITE_ERROR",
+    "ERR_ZERO_SIZE_OBJECT",
+    "ERR_SQUID_SIGNATURE",
+    "MGR_INDEX",
+    "TCP_RESET",
 ];
 
 /// Whether this value of `transaction_initiator` matches. Every transaction comes from a client, so
@@ -195,6 +289,8 @@ impl AclKind {
         match self {
             Self::TransactionInitiator => Some(&INITIATORS),
             Self::Has => Some(&["request", "response", "ALE"]),
+            Self::HierCode => Some(&HIERARCHY_CODES),
+            Self::SquidError => Some(&ERRORS),
             _ => None,
         }
     }
@@ -203,6 +299,7 @@ impl AclKind {
     pub(crate) fn only_list(self) -> Option<List> {
         match self {
             Self::PeerName | Self::PeerNameRegex => Some(List::TcpOutgoingAddress),
+            Self::HierCode | Self::SquidError => Some(List::AccessLog),
             _ => None,
         }
     }

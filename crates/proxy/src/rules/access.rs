@@ -348,8 +348,19 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
 /// Whether a list allows the connection to this parent, or to the origin, for the request; `false`
 /// if the list has no answer.
 pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&str>) -> bool {
-    let late = Late { peer_name: peer };
+    let late = Late { peer_name: peer, ..Late::default() };
     check_list(list, request, &Subject { late: Some(&late), ..subject(request) }).is_allowed()
+}
+
+/// Whether a log takes the line of a request; also if its conditions have no answer.
+pub(crate) fn takes_line(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+    late: &Late<'_>,
+) -> bool {
+    let subject = Subject { response, late: Some(late), ..subject(request) };
+    Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
 }
 
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
