@@ -177,20 +177,13 @@ impl Acl {
                 .is_some_and(|login| with_decoded(login, |login| regexes.is_match(login))),
             Matcher::Port(ports) => ports.contains(subject.port),
             Matcher::LocalPort(ports) => ports.contains(subject.local_port),
-            Matcher::PortName(names) => {
-                is_among(names, subject.port_name)
-            }
-            Matcher::PeerName(names) => {
-                is_among(names, subject.late.and_then(|late| late.peer_name))
-            }
+            Matcher::PortName(names) => is_among(names, subject.port_name),
+            Matcher::PeerName(names) => is_among(names, subject.late.peer_name),
             Matcher::PeerNameRegex(regexes) => {
-                let name = subject.late.and_then(|late| late.peer_name);
-                name.is_some_and(|name| regexes.is_match(name.as_bytes()))
+                subject.late.peer_name.is_some_and(|name| regexes.is_match(name.as_bytes()))
             }
-            Matcher::Hierarchy(codes) => {
-                is_among(codes, subject.late.and_then(|late| late.hierarchy))
-            }
-            Matcher::Error(codes) => is_among(codes, subject.late.and_then(|late| late.error)),
+            Matcher::Hierarchy(codes) => is_among(codes, subject.late.hierarchy),
+            Matcher::Error(codes) => is_among(codes, subject.late.error),
             Matcher::Method(methods) => {
                 methods.iter().any(|method| method.as_ref() == subject.method)
             }

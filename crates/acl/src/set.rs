@@ -145,11 +145,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
     if values.is_empty() && needs_values(definition.kind) {
         return Err(AclProblem::Missing);
     }
-    if let Some(words) = definition.kind.words()
-        && let Some(other) = values.iter().find(|value| !words.contains(&value.as_str()))
-    {
-        return Err(value_error(other, "a word that the type knows"));
-    }
+    check_words(definition.kind, values)?;
     let regexes = || RegexList::compile(values);
     let request_field =
         |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
@@ -205,12 +201,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::TransactionInitiator => {
             Matcher::Always(values.iter().any(|value| is_initiator(value)))
         }
-        // Squid's record of a transaction for its logs, which every transaction has.
-        AclKind::Has if values.iter().any(|value| value == "ALE") => Matcher::Always(true),
-        AclKind::Has => {
-            let is_named = |part| values.iter().any(|value| value == part);
-            Matcher::Has { request: is_named("request"), response: is_named("response") }
-        }
+        AclKind::Has => has(values),
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });
@@ -224,6 +215,23 @@ fn needs_values(kind: AclKind) -> bool {
     matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
 }
 
+fn check_words(kind: AclKind, values: &[String]) -> Result<(), AclProblem> {
+    let Some(words) = kind.words() else { return Ok(()) };
+    match values.iter().find(|value| !words.contains(&value.as_str())) {
+        Some(other) => Err(value_error(other, "a word that the type knows")),
+        None => Ok(()),
+    }
+}
+
+fn has(values: &[String]) -> Matcher {
+    let is_named = |part| values.iter().any(|value| value == part);
+    match is_named("ALE") {
+        // Squid's record of a transaction for its logs, which every transaction has.
+        true => Matcher::Always(true),
+        false => Matcher::Has { request: is_named("request"), response: is_named("response") },
+    }
+}
+
 fn value_error(value: &str, expected: &'static str) -> AclProblem {
     AclProblem::Value { value: value.to_string(), expected }
 }
@@ -235,7 +243,8 @@ fn numbers(values: &[String], expected: &'static str) -> Result<RangeSet<u16>, A
 
 /// Hardware addresses, sorted.
 fn sorted<T: Ord>(values: &[String], parse: fn(&str) -> Option<T>) -> Result<Box<[T]>, AclProblem> {
-    let parse = |value: &String| parse(value).ok_or_else(|| value_error(value, "a hardware address"));
+    let parse =
+        |value: &String| parse(value).ok_or_else(|| value_error(value, "a hardware address"));
     let mut addresses = values.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     addresses.sort_unstable();
     Ok(addresses.into())

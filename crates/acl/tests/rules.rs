@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::{AclError, AclProblem, AclSet, Known, Late, Question, RuleList, Subject, Verdict};
+use humboldt_acl::{
+    AclError, AclProblem, AclSet, Known, Late, Question, RuleList, Subject, Verdict,
+};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
@@ -105,7 +107,7 @@ fn subject() -> Subject<'static> {
         request: None,
         response: None,
         known: Known::default(),
-        late: None,
+        late: &Late::NONE,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
@@ -339,7 +341,8 @@ fn a_hardware_address_that_is_not_known_decides_nothing() {
     let other = Known { hardware: Some(Some([2; 6])), ..Known::default() };
     let far = Known { hardware: Some(None), ..Known::default() };
     let asks = Verdict::Needs(Question::Hardware { acl: "own" });
-    for (rules, wanted) in [("allow own", [true, false, false]), ("allow !own", [false, true, true])]
+    for (rules, wanted) in
+        [("allow own", [true, false, false]), ("allow !own", [false, true, true])]
     {
         let rules = list(acls, rules);
         for (known, wanted) in [own, other, far].into_iter().zip(wanted) {
@@ -357,10 +360,8 @@ fn a_hardware_address_that_is_not_known_decides_nothing() {
 
 #[test]
 fn the_name_of_a_client_decides_when_it_is_known() {
-    let named = |client_name| Subject {
-        known: Known { client_name, ..Known::default() },
-        ..subject()
-    };
+    let named =
+        |client_name| Subject { known: Known { client_name, ..Known::default() }, ..subject() };
     for (acl, name, wanted) in [
         ("srcdomain .inside.test", "pc1.inside.test", true),
         ("srcdomain .inside.test", "PC1.Inside.test", true),
@@ -382,28 +383,28 @@ fn the_name_of_a_client_decides_when_it_is_known() {
 
 #[test]
 fn the_parent_of_a_connection_is_known_by_its_name() {
-    let late = Late { peer_name: Some("up1"), ..Late::default() };
+    let late = Late { peer_name: Some("up1"), ..Late::NONE };
     for (acl, wanted) in [
         ("peername up1", true),
         ("peername up UP1", false),
         ("peername_regex ^up", true),
         ("peername_regex ^UP", false),
     ] {
-        assert_eq!(matches(acl, &Subject { late: Some(&late), ..subject() }), wanted, "{acl}");
+        assert_eq!(matches(acl, &Subject { late: &late, ..subject() }), wanted, "{acl}");
         assert!(!matches(acl, &subject()), "{acl} without a parent");
     }
 }
 
 #[test]
 fn logs_know_the_way_and_the_error() {
-    let late = Late { hierarchy: Some("CARP"), error: Some("ERR_DNS_FAIL"), ..Late::default() };
+    let late = Late { hierarchy: Some("CARP"), error: Some("ERR_DNS_FAIL"), ..Late::NONE };
     for (acl, wanted) in [
         ("hier_code HIER_DIRECT CARP", true),
         ("hier_code HIER_DIRECT", false),
         ("squid_error ERR_CONNECT_FAIL ERR_DNS_FAIL", true),
         ("squid_error ERR_CONNECT_FAIL", false),
     ] {
-        assert_eq!(matches(acl, &Subject { late: Some(&late), ..subject() }), wanted, "{acl}");
+        assert_eq!(matches(acl, &Subject { late: &late, ..subject() }), wanted, "{acl}");
         assert!(!matches(acl, &subject()), "{acl} while nothing is known");
     }
     assert!(!compile_errors("acl x hier_code DIRECT").is_empty());
@@ -423,7 +424,11 @@ fn an_eui64_is_read_from_the_address() {
         ("fd00::211:2233:4455:6677", false),
         ("10.0.0.1", false),
     ] {
-        assert_eq!(matches(acl, &Subject { client_ip: ip(client), ..subject() }), wanted, "{client}");
+        assert_eq!(
+            matches(acl, &Subject { client_ip: ip(client), ..subject() }),
+            wanted,
+            "{client}"
+        );
     }
 }
 

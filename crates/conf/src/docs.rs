@@ -97,7 +97,8 @@ fn push_acl_kinds(out: &mut String) {
         "`srcdomain` and `srcdom_regex` are about the client's name: the first one in the hosts file, or else \
          the first that the name servers have for its address. It is looked up once for a request. As in \
          Squid, nobody checks that the name leads back to the address, so whoever owns an address chooses its \
-         name. A client without a name has the name `none`. If the name servers do not answer, no such ACL \
+         name. Loopback addresses are `localhost` where the hosts file says nothing else. A client without a name \
+         has the name `none`. If the name servers do not answer, no such ACL \
          can be answered, and lists do as for a `dst` without an answer.\n\n",
     );
     out.push_str(

@@ -138,7 +138,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     };
     let hierarchy = Some(record.hierarchy.name());
     let error = Some(record.error.unwrap_or(NO_ERROR));
-    let late = Late { hierarchy, error, ..Late::default() };
+    let late = Late { hierarchy, error, ..Late::NONE };
     for log in core.access_logs().iter() {
         let wanted = |list| is_wanted(list, request, outcome.status, content_type, &late);
         let wanted = log.condition.as_ref().is_none_or(wanted);

@@ -216,10 +216,12 @@ mod tests {
             let ip: Ipv4Addr = text.parse().expect("an address");
             format!("{:08X}", u32::from_ne_bytes(ip.octets()))
         };
-        let mut text = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n".to_owned();
+        let mut text =
+            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n".to_owned();
         for (name, network, gateway, mask, flags) in rows {
             let (network, gateway, mask) = (hex(network), hex(gateway), hex(mask));
-            text += &format!("{name}\t{network}\t{gateway}\t{flags:04X}\t0\t0\t0\t{mask}\t0\t0\t0\n");
+            text +=
+                &format!("{name}\t{network}\t{gateway}\t{flags:04X}\t0\t0\t0\t{mask}\t0\t0\t0\n");
         }
         Routes::parse(&text)
     }

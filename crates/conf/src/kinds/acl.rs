@@ -36,7 +36,9 @@ impl Kind for Acls {
         read_values(kind, &name, &mut values, line)?;
         if kind == AclKind::Has && values.len() != 1 {
             let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
-            return Err(type_token.error(why).with_help("write a line for each: one must be there"));
+            return Err(type_token
+                .error(why)
+                .with_help("write a line for each: one must be there"));
         }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
@@ -322,7 +324,8 @@ fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need
 /// The lists that alone can decide about an ACL or its members, each once, with the first such ACL
 /// in words.
 fn only_of(own: &str, kind: AclKind, members: &[&KnownAcl]) -> Vec<(String, List)> {
-    let mut only: Vec<_> = kind.only_list().map(|list| (own.to_owned(), list)).into_iter().collect();
+    let mut only: Vec<_> =
+        kind.only_list().map(|list| (own.to_owned(), list)).into_iter().collect();
     for (what, list) in members.iter().flat_map(|member| &member.only) {
         if only.iter().all(|(_, known)| known != list) {
             only.push((what.clone(), *list));

@@ -216,9 +216,7 @@ impl Inner {
         };
         let negative = self.options.negative_ttl;
         let (answer, keep) = match found {
-            Ok((records, ttl)) => {
-                (Ok(records), ttl.min(self.options.positive_ttl).max(negative))
-            }
+            Ok((records, ttl)) => (Ok(records), ttl.min(self.options.positive_ttl).max(negative)),
             Err(error @ (DnsError::NoSuchName | DnsError::Empty)) => (Err(error), negative),
             Err(error) => (Err(error), negative.min(TEMPORARY_FAILURE_TTL)),
         };

@@ -73,10 +73,9 @@ fn reply_to(name: &str, qtype: u16) -> Reply {
         ("2.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Silence,
         ("3.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Code(2),
         ("4.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Code(0),
-        (
-            "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa",
-            TYPE_PTR,
-        ) => Reply::Names(&["six.test"]),
+        ("1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", TYPE_PTR) => {
+            Reply::Names(&["six.test"])
+        }
         ("good.silent.test", TYPE_A) => Reply::Addresses(&["192.0.2.9"]),
         ("good.silent.test", _) => Reply::Code(0),
         (name, _) if name.ends_with(".silent.test") => Reply::Silence,

@@ -139,11 +139,13 @@ impl Snapshot {
             config,
         };
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
-        let mut permitting = [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()]
-            .into_iter()
-            .flatten();
-        snapshot.permission_asks_name = permitting.any(|list| list.may_need(Need::ClientName));
+        snapshot.permission_asks_name = snapshot.permission_asks_name();
         Ok(Arc::new(snapshot))
+    }
+
+    fn permission_asks_name(&self) -> bool {
+        let mut lists = [Some(&self.http_access), self.adapted_access.as_ref()].into_iter();
+        lists.any(|list| list.is_some_and(|list| list.may_need(Need::ClientName)))
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {

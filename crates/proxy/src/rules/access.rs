@@ -348,8 +348,8 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
 /// Whether a list allows the connection to this parent, or to the origin, for the request; `false`
 /// if the list has no answer.
 pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&str>) -> bool {
-    let late = Late { peer_name: peer, ..Late::default() };
-    check_list(list, request, &Subject { late: Some(&late), ..subject(request) }).is_allowed()
+    let late = Late { peer_name: peer, ..Late::NONE };
+    check_list(list, request, &Subject { late: &late, ..subject(request) }).is_allowed()
 }
 
 /// Whether a log takes the line of a request; also if its conditions have no answer.
@@ -359,7 +359,7 @@ pub(crate) fn takes_line(
     response: Option<&ResponseHead>,
     late: &Late<'_>,
 ) -> bool {
-    let subject = Subject { response, late: Some(late), ..subject(request) };
+    let subject = Subject { response, late, ..subject(request) };
     Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
 }
 
@@ -455,7 +455,7 @@ fn subject(request: &Request) -> Subject<'_> {
         request: (!request.url.as_bytes().is_empty()).then_some(&request.head),
         response: None,
         known: known(request),
-        late: None,
+        late: &Late::NONE,
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
