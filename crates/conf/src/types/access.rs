@@ -67,7 +67,8 @@ macro_rules! acl_kinds {
                 match self { $(AclKind::$variant => $support,)+ }
             }
 
-            /// The fact that ACLs of this kind need from elsewhere, if any: see [`AclDef::need`]. Groups need the facts that their members need.
+            /// The fact that ACLs of this kind need from elsewhere, if any: see
+            /// [`AclDef::need`]. Groups need the facts that their members need.
             pub fn need(self) -> Option<Need> {
                 match self { $(AclKind::$variant => $need,)+ }
             }
