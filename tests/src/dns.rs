@@ -5,12 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const TYPE_A: u16 = 1;
+const TYPE_PTR: u16 = 12;
 
 /// The answers about a name.
 #[derive(Clone, Debug)]
 pub enum Says {
     /// These IPv4 addresses, which may not be remembered.
     Addresses(Vec<Ipv4Addr>),
+    /// This name of an address, which may not be remembered.
+    Name(&'static str),
     /// That there is no such name.
     NoSuchName,
     /// That the server cannot tell.
@@ -101,6 +104,12 @@ impl NameServer {
         self.state().asked.get(&(name.to_owned(), TYPE_A)).copied().unwrap_or(0)
     }
 
+    /// Number of questions for the name of an address, by its reverse name.
+    #[must_use]
+    pub fn asked_for_name(&self, reverse: &str) -> usize {
+        self.state().asked.get(&(reverse.to_owned(), TYPE_PTR)).copied().unwrap_or(0)
+    }
+
     /// Number of names below `suffix` that were asked for.
     #[must_use]
     pub fn names_asked(&self, suffix: &str) -> usize {
@@ -129,21 +138,38 @@ impl NameServer {
             at += 1 + length;
         }
         let kind = u16::from_be_bytes([*question.get(at + 1)?, *question.get(at + 2)?]);
-        let (code, addresses) = match self.says(&labels.join("."), kind) {
+        let (code, records): (u8, Vec<Vec<u8>>) = match self.says(&labels.join("."), kind) {
             Says::Nothing => return None,
-            Says::Addresses(addresses) if kind == TYPE_A => (0, addresses),
-            Says::Addresses(_) => (0, Vec::new()),
+            Says::Addresses(addresses) if kind == TYPE_A => {
+                (0, addresses.iter().map(|address| address.octets().to_vec()).collect())
+            }
+            Says::Name(name) if kind == TYPE_PTR => (0, vec![name_data(name)]),
+            Says::Addresses(_) | Says::Name(_) => (0, Vec::new()),
             Says::Failure => (2, Vec::new()),
             Says::NoSuchName => (3, Vec::new()),
         };
         let mut out = question.get(..2)?.to_vec();
-        out.extend([0x81, 0x80 | code, 0, 1, 0, u8::try_from(addresses.len()).ok()?, 0, 0, 0, 0]);
+        out.extend([0x81, 0x80 | code, 0, 1, 0, u8::try_from(records.len()).ok()?, 0, 0, 0, 0]);
         out.extend(question.get(12..at + 5)?);
-        for address in addresses {
-            // The name above, its type, class IN, remembered for no time, four bytes.
-            out.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
-            out.extend(address.octets());
+        for record in records {
+            // The name above, the type asked for, class IN, remembered for no time.
+            out.extend([0xc0, 12]);
+            out.extend(kind.to_be_bytes());
+            out.extend([0, 1, 0, 0, 0, 0, 0, u8::try_from(record.len()).ok()?]);
+            out.extend(record);
         }
         Some(out)
     }
+}
+
+/// A name as a record has it.
+fn name_data(name: &str) -> Vec<u8> {
+    let labels = name.split('.').map(str::as_bytes);
+    let mut data = labels.fold(Vec::new(), |mut data, label| {
+        data.push(u8::try_from(label.len()).unwrap_or(0));
+        data.extend(label);
+        data
+    });
+    data.push(0);
+    data
 }

@@ -564,6 +564,19 @@ fn outgoing_addresses_are_chosen_by_the_addresses_of_names() {
     assert_eq!(far.expect(200).text(), "127.0.0.1");
 }
 
+#[test]
+fn outgoing_addresses_are_chosen_by_the_parent() {
+    let (address, _) = mirror();
+    let rules = "name=up\nacl up peername up\nacl away urlpath_regex ^/away\n\
+                 always_direct allow away\nnever_direct deny away\nnever_direct allow all\n\
+                 tcp_outgoing_address 127.0.0.2 up\ntcp_outgoing_address 127.0.0.3 !up\n";
+    let peer = format!("cache_peer 127.0.0.1 parent {} 0 no-query {rules}", address.port());
+    let proxy = Proxy::forward(&peer);
+    for (path, from) in [("", "127.0.0.2"), ("away", "127.0.0.3")] {
+        assert_eq!(get(&proxy, &format!("http://{address}/{path}")).expect(200).text(), from);
+    }
+}
+
 /// Clients that wait for names of one zone whose server is silent, one connection each.
 fn wait_for_silent_names(proxy: &Proxy, dns: &NameServer, count: usize) -> Vec<Client> {
     dns.on("*.silent.test", Says::Nothing);

@@ -2,7 +2,7 @@
 //! ones, the answers that pass.
 
 use humboldt_tests::origin::http_date;
-use humboldt_tests::wait::{Gate, until};
+use humboldt_tests::wait::{Gate, free_address, until};
 use humboldt_tests::{Origin, Proxy, Reply, Response, World};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -349,4 +349,58 @@ fn more_is_said_in_the_log_when_debugging_is_asked_for() {
     until("a message about the name", || {
         proxy.text("cache.log").contains("no address for").then_some(())
     });
+}
+
+/// Waits for the lines of a log: so many.
+fn lines(world: &World, log: &str, count: usize) -> Vec<String> {
+    until(&format!("{count} lines in {log}"), || {
+        let text = world.proxy.text(log);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count && text.ends_with('\n')).then_some(lines)
+    })
+}
+
+#[test]
+fn a_log_has_the_requests_that_could_be_read_or_those_that_were_answered() {
+    let rules = "acl read has request\nacl answered has response\n\
+                 access_log stdio:{dir}/read.log squid read\n\
+                 access_log stdio:{dir}/unread.log squid !read\n\
+                 access_log stdio:{dir}/unanswered.log squid !answered\n";
+    let world = World::forward(rules);
+    world.origin.on("/a", Reply::ok("x"));
+    let _ = world.get("/a").expect(200);
+    let _ = world.client().send("GET / HTTP/1.1 x\r\n\r\n").response().expect(400);
+    let mut client = world.client();
+    client.send("GET /ha");
+    drop(client);
+    let unread = lines(&world, "unread.log", 2);
+    assert!(unread[0].contains("/400") && unread[1].contains("/000"), "{unread:?}");
+    let _ = world.get("/a").expect(200);
+    let read = lines(&world, "read.log", 2);
+    assert!(read.iter().all(|line| line.contains("/a ")) && read.len() == 2, "{read:?}");
+    let unanswered = lines(&world, "unanswered.log", 1);
+    assert!(unanswered.len() == 1 && unanswered[0] == unread[1], "{unanswered:?}");
+}
+
+#[test]
+fn a_log_has_the_requests_of_one_way_or_with_one_error() {
+    let rules = "acl direct hier_code HIER_DIRECT\nacl failed squid_error ERR_CONNECT_FAIL\n\
+                 acl fine squid_error ERR_NONE\n\
+                 access_log stdio:{dir}/direct.log squid direct\n\
+                 access_log stdio:{dir}/failed.log squid failed\n\
+                 access_log stdio:{dir}/hits.log squid !direct fine\n";
+    let world = World::forward(rules);
+    world.origin.on("/a", Reply::ok("x").cachable(600));
+    let _ = world.get("/a").expect(200);
+    assert_eq!(world.get("/a").expect(200).cache(), "HIT");
+    let mut client = world.client();
+    let closed = format!("http://{}/closed", free_address());
+    let _ = client.request("GET", &closed, &[], b"").response().expect(503);
+    let _ = world.get("/a").expect(200);
+    let hits = lines(&world, "hits.log", 2);
+    let direct = lines(&world, "direct.log", 2);
+    let failed = lines(&world, "failed.log", 1);
+    assert!(direct.len() == 2 && direct[0].contains("TCP_MISS/200"), "{direct:?}");
+    assert!(failed.len() == 1 && failed[0].contains("/closed"), "{failed:?}");
+    assert!(hits.len() == 2 && hits.iter().all(|line| line.contains("HIT/200")), "{hits:?}");
 }

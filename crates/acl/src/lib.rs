@@ -24,4 +24,4 @@ pub use error::{AclError, AclProblem};
 pub use question::{Known, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
-pub use subject::Subject;
+pub use subject::{Late, Subject};

@@ -1,5 +1,6 @@
 //! One compiled ACL, and whether it matches.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use humboldt_base::rng::Rng;
@@ -79,6 +80,12 @@ pub(crate) enum Matcher {
         no_lookup: bool,
     },
     LocalAddress(AddressSet),
+    /// EUI-48, sorted.
+    Hardware(Box<[[u8; 6]]>),
+    /// EUI-64, sorted.
+    Eui64(Box<[[u8; 8]]>),
+    ClientName(DomainSet),
+    ClientNameRegex(RegexList),
     Host(DomainSet),
     HostRegex(RegexList),
     Url(RegexList),
@@ -90,6 +97,13 @@ pub(crate) enum Matcher {
     LocalPort(RangeSet<u16>),
     /// Names of `http_port`.
     PortName(Box<[String]>),
+    /// Names of `cache_peer`.
+    PeerName(Box<[String]>),
+    PeerNameRegex(RegexList),
+    /// Codes of ways.
+    Hierarchy(Box<[String]>),
+    /// Codes of errors.
+    Error(Box<[String]>),
     Method(Box<[Box<[u8]>]>),
     /// Lower-case schemes.
     Scheme(Box<[Box<[u8]>]>),
@@ -105,6 +119,13 @@ pub(crate) enum Matcher {
     Status(RangeSet<u16>),
     /// More connections than this.
     Connections(u32),
+    /// One of these is there.
+    Has {
+        request: bool,
+        response: bool,
+    },
+    /// The same for every transaction.
+    Always(bool),
     Random {
         /// Another one for each ACL of this kind.
         number: u64,
@@ -128,6 +149,20 @@ impl Acl {
                     .map_or(Match::Needs(question), Match::from);
             }
             Matcher::LocalAddress(addresses) => addresses.contains(subject.local_ip),
+            Matcher::Hardware(addresses) => {
+                let question = Question::Hardware { acl: &self.name };
+                return hardware(addresses, subject).map_or(Match::Needs(question), Match::from);
+            }
+            Matcher::Eui64(identifiers) => eui64(subject.client_ip)
+                .is_some_and(|identifier| identifiers.binary_search(&identifier).is_ok()),
+            Matcher::ClientName(domains) => {
+                return self.client_name(subject, |name| {
+                    domains.contains(name.to_ascii_lowercase().as_bytes())
+                });
+            }
+            Matcher::ClientNameRegex(regexes) => {
+                return self.client_name(subject, |name| regexes.is_match(name.as_bytes()));
+            }
             Matcher::Host(domains) => domains.contains(subject.host),
             Matcher::HostRegex(regexes) => regexes.is_match(subject.host),
             Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
@@ -142,9 +177,13 @@ impl Acl {
                 .is_some_and(|login| with_decoded(login, |login| regexes.is_match(login))),
             Matcher::Port(ports) => ports.contains(subject.port),
             Matcher::LocalPort(ports) => ports.contains(subject.local_port),
-            Matcher::PortName(names) => {
-                subject.port_name.is_some_and(|name| names.iter().any(|known| known == name))
+            Matcher::PortName(names) => is_among(names, subject.port_name),
+            Matcher::PeerName(names) => is_among(names, subject.late.peer_name),
+            Matcher::PeerNameRegex(regexes) => {
+                subject.late.peer_name.is_some_and(|name| regexes.is_match(name.as_bytes()))
             }
+            Matcher::Hierarchy(codes) => is_among(codes, subject.late.hierarchy),
+            Matcher::Error(codes) => is_among(codes, subject.late.error),
             Matcher::Method(methods) => {
                 methods.iter().any(|method| method.as_ref() == subject.method)
             }
@@ -162,12 +201,28 @@ impl Acl {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
+            Matcher::Has { request, response } => {
+                *request && subject.request.is_some() || *response && subject.response.is_some()
+            }
+            Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
             Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
             Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };
         matched.into()
     }
+
+    /// Whether the client's name passes the test.
+    fn client_name(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
+        match subject.known.client_name {
+            Some(name) => test(name).into(),
+            None => Match::Needs(Question::ClientName { acl: &self.name }),
+        }
+    }
+}
+
+fn is_among(values: &[String], one: Option<&str>) -> bool {
+    one.is_some_and(|one| values.iter().any(|value| value == one))
 }
 
 /// Random bits for the ACL of this number. Without any of the subject none are below a threshold.
@@ -191,6 +246,25 @@ fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -
         (None, Some([]) | None) => None,
         (None, Some(known)) => Some(known.iter().any(|address| addresses.contains(*address))),
     }
+}
+
+/// Whether the client's hardware address is in the sorted set; `None` if it is not known. Only a
+/// client with IPv4 can have one.
+fn hardware(addresses: &[[u8; 6]], subject: &Subject<'_>) -> Option<bool> {
+    if subject.client_ip.to_canonical().is_ipv6() {
+        return Some(false);
+    }
+    let known = subject.known.hardware?;
+    Some(known.is_some_and(|address| addresses.binary_search(&address).is_ok()))
+}
+
+/// The EUI-64 from which a unique local address was made (RFC 4193, RFC 4291 appendix A), as it
+/// stands in the address.
+fn eui64(client: IpAddr) -> Option<[u8; 8]> {
+    let IpAddr::V6(ip) = client else { return None };
+    let identifier = (ip.to_bits() as u64).to_be_bytes();
+    let is_made_of_eui48 = identifier[3..5] == [0xff, 0xfe];
+    (ip.is_unique_local() && is_made_of_eui48).then_some(identifier)
 }
 
 /// Several lines of a field count as one, joined with commas (RFC 9110 section 5.3).

@@ -15,13 +15,23 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The hardware address of the client, which has an IPv4 address: [`Known::hardware`].
+    Hardware {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
+    /// The name of the client in the DNS: [`Known::client_name`].
+    ClientName {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
 }
 
 impl<'a> Question<'a> {
     /// The ACL that asks; of a group its member.
     pub fn acl(self) -> &'a str {
         match self {
-            Self::DstIps { acl } => acl,
+            Self::DstIps { acl } | Self::Hardware { acl } | Self::ClientName { acl } => acl,
         }
     }
 
@@ -29,6 +39,8 @@ impl<'a> Question<'a> {
     pub fn need(self) -> Need {
         match self {
             Self::DstIps { .. } => Need::DstIps,
+            Self::Hardware { .. } => Need::Hardware,
+            Self::ClientName { .. } => Need::ClientName,
         }
     }
 }
@@ -39,4 +51,9 @@ pub struct Known<'a> {
     /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set
     /// with `none` matches; no other can be answered.
     pub dst_ips: Option<&'a [IpAddr]>,
+    /// The client's EUI-48: `None` if not asked for yet, or if it cannot be told; `Some(None)` if
+    /// the client is on no network of this machine.
+    pub hardware: Option<Option<[u8; 6]>>,
+    /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
+    pub client_name: Option<&'a str>,
 }

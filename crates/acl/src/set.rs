@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use humboldt_conf::{AclDef, AclKind, Need};
+use humboldt_conf::{AclDef, AclKind, Need, is_initiator, parse_eui48, parse_eui64};
 use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
@@ -145,6 +145,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
     if values.is_empty() && needs_values(definition.kind) {
         return Err(AclProblem::Missing);
     }
+    check_words(definition.kind, values)?;
     let regexes = || RegexList::compile(values);
     let request_field =
         |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
@@ -155,6 +156,10 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             no_lookup: definition.flags.no_lookup,
         },
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
+        AclKind::Arp => Matcher::Hardware(sorted(values, parse_eui48)?),
+        AclKind::Eui64 => Matcher::Eui64(sorted(values, parse_eui64)?),
+        AclKind::SrcDomain => Matcher::ClientName(DomainSet::compile(values)),
+        AclKind::SrcDomRegex => Matcher::ClientNameRegex(regexes()?),
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.
@@ -167,6 +172,10 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::Port => Matcher::Port(numbers(values, "a port or a range of ports")?),
         AclKind::LocalPort => Matcher::LocalPort(numbers(values, "a port or a range of ports")?),
         AclKind::MyPortName => Matcher::PortName(values.into()),
+        AclKind::PeerName => Matcher::PeerName(values.into()),
+        AclKind::HierCode => Matcher::Hierarchy(values.into()),
+        AclKind::SquidError => Matcher::Error(values.into()),
+        AclKind::PeerNameRegex => Matcher::PeerNameRegex(regexes()?),
         AclKind::Method => Matcher::Method(values.iter().map(|value| method(value)).collect()),
         AclKind::Proto => Matcher::Scheme(
             values.iter().map(|value| value.to_ascii_lowercase().into_bytes().into()).collect(),
@@ -189,6 +198,10 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
         AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
+        AclKind::TransactionInitiator => {
+            Matcher::Always(values.iter().any(|value| is_initiator(value)))
+        }
+        AclKind::Has => has(values),
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });
@@ -202,6 +215,23 @@ fn needs_values(kind: AclKind) -> bool {
     matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
 }
 
+fn check_words(kind: AclKind, values: &[String]) -> Result<(), AclProblem> {
+    let Some(words) = kind.words() else { return Ok(()) };
+    match values.iter().find(|value| !words.contains(&value.as_str())) {
+        Some(other) => Err(value_error(other, "a word that the type knows")),
+        None => Ok(()),
+    }
+}
+
+fn has(values: &[String]) -> Matcher {
+    let is_named = |part| values.iter().any(|value| value == part);
+    match is_named("ALE") {
+        // Squid's record of a transaction for its logs, which every transaction has.
+        true => Matcher::Always(true),
+        false => Matcher::Has { request: is_named("request"), response: is_named("response") },
+    }
+}
+
 fn value_error(value: &str, expected: &'static str) -> AclProblem {
     AclProblem::Value { value: value.to_string(), expected }
 }
@@ -209,6 +239,15 @@ fn value_error(value: &str, expected: &'static str) -> AclProblem {
 fn numbers(values: &[String], expected: &'static str) -> Result<RangeSet<u16>, AclProblem> {
     let parse = |value: &String| parse_numbers(value).ok_or_else(|| value_error(value, expected));
     values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
+}
+
+/// Hardware addresses, sorted.
+fn sorted<T: Ord>(values: &[String], parse: fn(&str) -> Option<T>) -> Result<Box<[T]>, AclProblem> {
+    let parse =
+        |value: &String| parse(value).ok_or_else(|| value_error(value, "a hardware address"));
+    let mut addresses = values.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    addresses.sort_unstable();
+    Ok(addresses.into())
 }
 
 /// As [`numbers`], and `400-` is open-ended.

@@ -6,6 +6,22 @@ use humboldt_http::{RequestHead, ResponseHead};
 
 use crate::question::Known;
 
+/// Facts that are known late, and only to few lists.
+#[derive(Copy, Clone, Debug)]
+pub struct Late<'a> {
+    /// `name=` of the parent that a connection is made to.
+    pub peer_name: Option<&'a str>,
+    /// Code of the way in which the server was chosen.
+    pub hierarchy: Option<&'a str>,
+    /// Code of the error with which it ended; `ERR_NONE` for none.
+    pub error: Option<&'a str>,
+}
+
+impl Late<'_> {
+    /// None of them is known.
+    pub const NONE: Self = Self { peer_name: None, hierarchy: None, error: None };
+}
+
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.
 ///
 /// The default is a transaction without known facts, for callers that have no HTTP request and fill
@@ -40,6 +56,8 @@ pub struct Subject<'a> {
     pub response: Option<&'a ResponseHead>,
     /// Answers to the questions of earlier checks.
     pub known: Known<'a>,
+    /// Facts that only few lists know.
+    pub late: &'a Late<'a>,
     /// Unix seconds.
     pub now: i64,
     /// Offset of local time from UTC in seconds, positive in the east.
@@ -71,6 +89,7 @@ impl Default for Subject<'_> {
             request: None,
             response: None,
             known: Known::default(),
+            late: &Late::NONE,
             now: 0,
             local_offset_s: 0,
             connections_from_client: 0,

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::{AclError, AclProblem, AclSet, Known, Question, RuleList, Subject, Verdict};
+use humboldt_acl::{
+    AclError, AclProblem, AclSet, Known, Late, Question, RuleList, Subject, Verdict,
+};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
@@ -81,7 +83,7 @@ fn ip(text: &str) -> IpAddr {
 
 /// Addresses that were looked up.
 fn ips(found: &[IpAddr]) -> Known<'_> {
-    Known { dst_ips: Some(found) }
+    Known { dst_ips: Some(found), ..Known::default() }
 }
 
 fn asks(acl: &str) -> Verdict<'_> {
@@ -105,6 +107,7 @@ fn subject() -> Subject<'static> {
         request: None,
         response: None,
         known: Known::default(),
+        late: &Late::NONE,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
@@ -232,6 +235,13 @@ fn every_kind() {
         ("random 0.2", false),
         ("random 1:2", true),
         ("random 1:3", false),
+        ("transaction_initiator client", true),
+        ("transaction_initiator all", true),
+        ("transaction_initiator icp client", true),
+        ("transaction_initiator internal certificate-fetching", false),
+        ("has ALE", true),
+        ("has request", false),
+        ("has response", false),
         ("browser .", false),
         ("http_status 200", false),
     ];
@@ -279,6 +289,9 @@ fn kinds_about_messages() {
     response.fields.push_named(b"Server", b"nginx");
     let full = Subject { request: Some(&request), response: Some(&response), ..subject() };
     let rows = [
+        ("has request", true),
+        ("has response", true),
+        ("has request response", true),
         ("browser ^curl", true),
         ("browser ^wget", false),
         ("referer_regex ^http://r", true),
@@ -322,6 +335,104 @@ fn destinations_are_looked_up_only_when_they_matter() {
 }
 
 #[test]
+fn a_hardware_address_that_is_not_known_decides_nothing() {
+    let acls = "acl own arp 00:11:22:33:44:55 00:00:00:00:00:01";
+    let own = Known { hardware: Some(Some([0, 0x11, 0x22, 0x33, 0x44, 0x55])), ..Known::default() };
+    let other = Known { hardware: Some(Some([2; 6])), ..Known::default() };
+    let far = Known { hardware: Some(None), ..Known::default() };
+    let asks = Verdict::Needs(Question::Hardware { acl: "own" });
+    for (rules, wanted) in
+        [("allow own", [true, false, false]), ("allow !own", [false, true, true])]
+    {
+        let rules = list(acls, rules);
+        for (known, wanted) in [own, other, far].into_iter().zip(wanted) {
+            let verdict = rules.check(&Subject { known, ..subject() });
+            assert_eq!(verdict.is_allowed(), wanted, "{known:?}");
+            assert!(!matches!(verdict, Verdict::Needs(_)));
+        }
+        assert_eq!(rules.check(&subject()), asks, "neither as it is nor negated");
+    }
+    let six = Subject { client_ip: ip("fd00::1"), ..subject() };
+    assert!(list(acls, "allow !own").check(&six).is_allowed(), "IPv6 has none");
+    let mapped = Subject { client_ip: ip("::ffff:10.0.0.1"), ..subject() };
+    assert_eq!(list(acls, "allow own").check(&mapped), asks);
+}
+
+#[test]
+fn the_name_of_a_client_decides_when_it_is_known() {
+    let named =
+        |client_name| Subject { known: Known { client_name, ..Known::default() }, ..subject() };
+    for (acl, name, wanted) in [
+        ("srcdomain .inside.test", "pc1.inside.test", true),
+        ("srcdomain .inside.test", "PC1.Inside.test", true),
+        ("srcdomain inside.test", "pc1.inside.test", false),
+        ("srcdomain .inside.test", "none", false),
+        ("srcdomain .inside.test none", "none", true),
+        ("srcdom_regex ^pc[0-9]", "pc1.inside.test", true),
+        ("srcdom_regex ^pc[0-9]", "PC1.inside.test", false),
+        ("srcdom_regex -i ^pc[0-9]", "PC1.inside.test", true),
+        ("srcdom_regex ^none$", "none", true),
+    ] {
+        assert_eq!(matches(acl, &named(Some(name))), wanted, "{acl} {name}");
+        let asks = Verdict::Needs(Question::ClientName { acl: "x" });
+        for rules in ["allow x", "allow !x", "deny x"] {
+            assert_eq!(list(&format!("acl x {acl}"), rules).check(&named(None)), asks, "{acl}");
+        }
+    }
+}
+
+#[test]
+fn the_parent_of_a_connection_is_known_by_its_name() {
+    let late = Late { peer_name: Some("up1"), ..Late::NONE };
+    for (acl, wanted) in [
+        ("peername up1", true),
+        ("peername up UP1", false),
+        ("peername_regex ^up", true),
+        ("peername_regex ^UP", false),
+    ] {
+        assert_eq!(matches(acl, &Subject { late: &late, ..subject() }), wanted, "{acl}");
+        assert!(!matches(acl, &subject()), "{acl} without a parent");
+    }
+}
+
+#[test]
+fn logs_know_the_way_and_the_error() {
+    let late = Late { hierarchy: Some("CARP"), error: Some("ERR_DNS_FAIL"), ..Late::NONE };
+    for (acl, wanted) in [
+        ("hier_code HIER_DIRECT CARP", true),
+        ("hier_code HIER_DIRECT", false),
+        ("squid_error ERR_CONNECT_FAIL ERR_DNS_FAIL", true),
+        ("squid_error ERR_CONNECT_FAIL", false),
+    ] {
+        assert_eq!(matches(acl, &Subject { late: &late, ..subject() }), wanted, "{acl}");
+        assert!(!matches(acl, &subject()), "{acl} while nothing is known");
+    }
+    assert!(!compile_errors("acl x hier_code DIRECT").is_empty());
+    assert!(!compile_errors("acl x squid_error DNS_FAIL").is_empty());
+}
+
+#[test]
+fn an_eui64_is_read_from_the_address() {
+    let acl = "eui64 02:11:22:ff:fe:33:44:55 00:1a:2b:3c:4d:5e";
+    for (client, wanted) in [
+        ("fd00::211:22ff:fe33:4455", true),
+        ("fc00:0:0:7:211:22ff:fe33:4455", true),
+        ("fd00::1a:2bff:fe3c:4d5e", true),
+        ("fd00::211:22ff:fe33:4456", false),
+        ("2001:db8::211:22ff:fe33:4455", false),
+        ("fe80::211:22ff:fe33:4455", false),
+        ("fd00::211:2233:4455:6677", false),
+        ("10.0.0.1", false),
+    ] {
+        assert_eq!(
+            matches(acl, &Subject { client_ip: ip(client), ..subject() }),
+            wanted,
+            "{client}"
+        );
+    }
+}
+
+#[test]
 fn a_list_says_what_it_may_need() {
     let acls = "acl far dst 192.0.2.0/24\nacl quiet dst -n 192.0.2.0/24\nacl near src 10.0.0.0/8\n\
                 acl group any-of near far\nacl both all-of near group\nacl first any-of far near\n\
@@ -350,6 +461,11 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::Time => "A",
             AclKind::ReqHeader | AclKind::RepHeader => "X-A a",
             AclKind::Random => "0.5",
+            AclKind::TransactionInitiator => "client",
+            AclKind::Has => "request",
+            AclKind::HierCode => "HIER_DIRECT",
+            AclKind::SquidError => "ERR_DNS_FAIL",
+            AclKind::Arp | AclKind::Eui64 => "00:11:22:33:44:55",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
         };
@@ -415,6 +531,12 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::Src | AclKind::LocalIp => format!("acl x {} 10.0.0.0/8", kind.name()),
             AclKind::MaxConn => "acl x maxconn 0".to_owned(),
             AclKind::Random => "acl x random 1.0".to_owned(),
+            AclKind::TransactionInitiator => "acl x transaction_initiator icp".to_owned(),
+            AclKind::Has => "acl x has request".to_owned(),
+            AclKind::HierCode => "acl x hier_code HIER_NONE".to_owned(),
+            AclKind::SquidError => "acl x squid_error ERR_DNS_FAIL".to_owned(),
+            AclKind::Eui64 => "acl x eui64 00:00:00:ff:fe:00:00:00".to_owned(),
+            AclKind::Arp => "acl x arp 00:00:00:00:00:00".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,
             AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
             _ => format!("acl x {} 1", kind.name()),
@@ -452,16 +574,19 @@ fn compile_errors(text: &str) -> Vec<AclError> {
 fn wrong_definitions_are_listed_with_their_place() {
     let errors = compile_errors(
         "acl a src 10.0.0.300\nacl ok port 80\nacl b port x\nacl c url_regex [\nacl d time Q\nacl e random 2\n\
-         acl f any-of a nothing\nacl g req_header X\nacl h maxconn many\nacl i http_status x",
+         acl f any-of a nothing\nacl g req_header X\nacl h maxconn many\nacl i http_status x\n\
+         acl j transaction_initiator Client",
     );
     let names: Vec<&str> = errors.iter().map(|error| error.acl.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i"]);
+    assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i", "j"]);
     assert_eq!(
         errors[1].to_string(),
         "squid.conf:2:5: acl b: `x` is not a port or a range of ports"
     );
     let missing = compile_errors("acl f any-of nothing");
     assert_eq!(missing[0].to_string(), "squid.conf:0:5: acl nothing: not defined");
+    assert!(!compile_errors("acl x arp 00:11:22:33:44").is_empty());
+    assert!(!compile_errors("acl x eui64 00:11:22:33:44:55:66").is_empty());
     assert_eq!(compile_errors("acl x maxconn")[0].problem, AclProblem::Missing);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::lists::List;
+use crate::lists::{List, Need};
 use crate::table::{self, Directive, Status};
 
 const HEAD: &str = "# squid.conf
@@ -93,6 +93,38 @@ fn push_acl_kinds(out: &mut String) {
          `to_localhost`.\n\n",
     );
     push_slow_kinds(out);
+    out.push_str(
+        "`srcdomain` and `srcdom_regex` are about the client's name: the first one in the hosts file, or else \
+         the first that the name servers have for its address. It is looked up once for a request. As in \
+         Squid, nobody checks that the name leads back to the address, so whoever owns an address chooses its \
+         name. Loopback addresses are `localhost` where the hosts file says nothing else. A client without a name \
+         has the name `none`. If the name servers do not answer, no such ACL \
+         can be answered, and lists do as for a `dst` without an answer.\n\n",
+    );
+    out.push_str(
+        "`arp` is about the client's hardware address (MAC) in the kernel's table of neighbours, which is asked \
+         whenever the ACL is: no answer is kept. Clients with IPv6, and those that are not on a network of \
+         this machine, do not match. If the client is on such a network and its address is not known, no \
+         `arp` can be answered, and lists do as for a `dst` without an answer. `eui64` is about the last 64 \
+         bits of a unique local address (`fc00::/7`) that was made from a hardware address, that is with \
+         `ff:fe` in their middle; all other clients do not match. Any client can choose its hardware \
+         address.\n\n",
+    );
+    out.push_str(
+        "`transaction_initiator` matches with `client` or `all`, because every transaction comes from a client. \
+         Squid's other initiators are accepted and never match: nothing here begins such transactions.\n\n",
+    );
+    out.push_str(
+        "`peername` and `peername_regex` are about the parent that a connection is made to, and are evaluated in \
+         `tcp_outgoing_address`. For a connection to the origin they do not match. `hier_code` is about the code \
+         of `%Sh`, and `squid_error` about that of `%err_code`; both are evaluated in `access_log`, and take all \
+         of Squid's names, also of ways and errors that do not occur here. In other lists these types are an \
+         error.\n\n",
+    );
+    out.push_str(
+        "`has request` matches a request that could be read, `has response` where there is an answer when the \
+         list is asked, and `has ALE` always.\n\n",
+    );
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {
@@ -103,13 +135,13 @@ fn push_acl_kinds(out: &mut String) {
 
 /// The slow kinds, and their consequences for lists.
 fn push_slow_kinds(out: &mut String) {
-    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some());
+    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some_and(Need::is_slow));
     let slow: Vec<_> = slow.map(|kind| code(kind.name())).collect();
     out.push_str(&format!(
         "These types are slow, because they need an answer from elsewhere: {}. Groups with such a member are \
          slow too. An ACL is asked only when those before it in its rule match, so no look-up is made without \
          need. A slow ACL is an error in a list that cannot have its answer; the entry of each list says which \
-         it takes. `dst` and `srcdomain` are fast with `-n`.\n\n",
+         it takes. `dst` is fast with `-n`.\n\n",
         slow.join(", ")
     ));
 }

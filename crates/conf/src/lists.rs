@@ -4,11 +4,13 @@
 //! This table alone decides which ACLs a list takes. The parser refuses rules by it, and
 //! `docs/squid.conf.md` shows it.
 
-/// A fact that an ACL of a slow type needs before it can decide.
+/// A fact that an ACL needs before it can decide, and that is found elsewhere.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Need {
     /// The addresses of the host that the URL names, from the DNS.
     DstIps,
+    /// The hardware address of the client, from the kernel, which answers at once.
+    Hardware,
     /// The name of the client, from the DNS.
     ClientName,
     /// The user that the client names, checked by a helper for authentication.
@@ -21,23 +23,24 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 5] =
-        [Self::DstIps, Self::ClientName, Self::User, Self::Helper, Self::Ident];
+    pub const ALL: [Self; 6] =
+        [Self::DstIps, Self::Hardware, Self::ClientName, Self::User, Self::Helper, Self::Ident];
+
+    /// Whether the answer may take time: ACLs with such a need are the slow ones.
+    pub fn is_slow(self) -> bool {
+        self != Self::Hardware
+    }
 
     /// The need in words.
     fn words(self) -> &'static str {
         match self {
             Self::DstIps => "the addresses of the host",
+            Self::Hardware => "the client's hardware address",
             Self::ClientName => "the client's name in the DNS",
             Self::User => "a checked user",
             Self::Helper => "the answer of a helper",
             Self::Ident => "an answer of the client's ident server",
         }
-    }
-
-    /// A look-up in the DNS, which the flag `-n` of an ACL forbids.
-    pub(crate) fn is_name_lookup(self) -> bool {
-        matches!(self, Self::DstIps | Self::ClientName)
     }
 }
 
@@ -48,6 +51,8 @@ pub enum Supply {
     Waits,
     /// The list does not wait: all possible questions are asked before.
     Ahead,
+    /// Nobody waits: the answer comes at once.
+    AtOnce,
     /// The answer cannot be there: such an ACL in the list is an error when the file is read.
     Never,
 }
@@ -96,9 +101,9 @@ macro_rules! lists {
     };
 }
 
-// The last two columns of a list that is not obeyed yet are those of Squid's manual. Of the slow
-// ACLs only `dst` is evaluated so far. The first other one must make sure that lists with `Ahead`
-// have its answer before they are asked; until then it counts as unanswered.
+// The last two columns of a list that is not obeyed yet are those of Squid's manual. No list has
+// `Ahead` in the column `slow`: the first one must make sure that it has the answers of all slow
+// ACLs before it is asked; until then they count as unanswered.
 lists! {
     // list                                              asked of  slow    dst
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
@@ -167,6 +172,7 @@ impl List {
     pub fn supply(self, need: Need) -> Supply {
         match need {
             Need::DstIps => self.addresses(),
+            Need::Hardware => Supply::AtOnce,
             Need::ClientName | Need::User | Need::Helper | Need::Ident => self.slow(),
         }
     }
@@ -257,12 +263,13 @@ mod tests {
             List::ALL.iter().flat_map(|list| AclKind::ALL.iter().map(move |kind| (list, kind)))
         {
             let (name, need) = (list.name(), kind.need());
-            assert_eq!(need.is_some(), slow_kinds.contains(&kind.name()), "{}", kind.name());
+            let is_slow = need.is_some_and(Need::is_slow);
+            assert_eq!(is_slow, slow_kinds.contains(&kind.name()), "{}", kind.name());
             let objection =
                 need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
             let sees_addresses = is_obeyed(list) && name != "follow_x_forwarded_for";
             let is_taken = match need {
-                None => true,
+                None | Some(Need::Hardware) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
                 Some(_) => slow_lists.contains(&name),
             };
@@ -326,6 +333,20 @@ mod tests {
                     );
                     assert!(said.contains("follow_x_forwarded_for cannot wait for that"), "{said}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_client_is_an_error_in_lists_that_do_not_wait() {
+        for line in LINES {
+            let directive = line.split(' ').next().unwrap_or_default();
+            let waits = List::of(directive).map(|list| list.supply(Need::ClientName));
+            for acl in ["acl x srcdomain .a.test", "acl x srcdom_regex ^a"] {
+                let said = read(&format!("{acl}\n{line}\n")).render(false);
+                let is_wrong = said.contains("needs the client's name in the DNS");
+                assert_eq!(is_wrong, waits == Some(Supply::Never), "{said}");
+                assert_eq!(is_wrong, said.contains("t:4:"), "{said}");
             }
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct KnownAcl {
     /// Its part that asks about an answer, in words and by kind: no rule that is asked before the
     /// answer can be evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
+    /// Its parts that only one list can decide about, in words.
+    pub(crate) only: Vec<(String, List)>,
     /// Its needs, each with the ACL in words that has it.
     pub(crate) needs: Vec<(String, Need)>,
     /// Line of the definition, or 0 for the predefined ones.
@@ -52,9 +54,13 @@ impl KnownAcl {
             )),
             Moment::Answer | Moment::End => None,
         });
+        let other = self.only.iter().find(|(_, only)| *only != list);
+        let elsewhere = || {
+            other.map(|(what, only)| format!("{what}, which only {} can decide about", only.name()))
+        };
         let mut needs = self.needs.iter();
         let slow = || needs.find_map(|(what, need)| list.objection(what, *need));
-        self.unusable.clone().or(answers).or_else(slow)
+        self.unusable.clone().or(answers).or_else(elsewhere).or_else(slow)
     }
 }
 

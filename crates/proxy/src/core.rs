@@ -12,7 +12,7 @@ use humboldt_base::counters::{Counter, Counters};
 use humboldt_exchange::buffers::READ_BYTES;
 use humboldt_exchange::{CoreIo, ServerExchange};
 use humboldt_net::connect::{self, ConnectError, ConnectOptions};
-use humboldt_net::dns::{Answer, Asker, DnsError, Resolver};
+use humboldt_net::dns::{Answer, Asker, DnsError, NameAnswer, Resolver};
 use humboldt_net::pool::Pool;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 
@@ -255,6 +255,17 @@ impl Core {
             |answer| *answer == Err(DnsError::NoDescriptor),
         )
         .await
+    }
+
+    /// Looks up the name of an address, as [`Core::look_up`] does the addresses of a name. In a
+    /// simulation no address has one.
+    pub(crate) async fn look_up_name(&self, ip: IpAddr, asker: Asker) -> NameAnswer {
+        if self.names.borrow().is_some() {
+            return Err(DnsError::NoSuchName);
+        }
+        let resolver = self.resolver();
+        let is_short = |answer: &NameAnswer| *answer == Err(DnsError::NoDescriptor);
+        self.with_room(|| resolver.name_of(ip, asker), is_short).await
     }
 
     /// Repeats `work` while it finds no descriptor, at most [`ROOM_TRIES_MAX`] times, and makes

@@ -16,9 +16,12 @@ macro_rules! error_pages {
         pub enum ErrorPage { $($(#[doc = $doc])+ $variant,)+ }
 
         impl ErrorPage {
+            /// Every page.
+            const ALL: &[Self] = &[$(ErrorPage::$variant,)+];
+
             /// The page with this name.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
-                [$(ErrorPage::$variant,)+].into_iter().find(|page| page.name() == name)
+                Self::ALL.iter().copied().find(|page| page.name() == name)
             }
 
             /// The page's name, as in `X-Squid-Error` and `deny_info`.
@@ -94,6 +97,9 @@ error_pages! {
     /// The host name does not resolve.
     DnsFailure = "ERR_DNS_FAIL", 503, "Host name not found",
         "The name of the server could not be looked up. Check the spelling.";
+    /// A rule needs a fact about the client that is not known.
+    Undecided = "ERR_ACCESS_UNDECIDED", 503, "Access not decided",
+        "A rule of this proxy needs a fact about the client that could not be found out. Try again in a moment.";
     /// The server refused or could not be reached.
     ConnectFailure = "ERR_CONNECT_FAIL", 503, "Connection failed",
         "The server could not be reached. It may be down or busy.";
@@ -329,6 +335,20 @@ mod tests {
         ] {
             assert_eq!(wants_html(accept.split(',').map(str::as_bytes)), html, "{accept}");
         }
+    }
+
+    #[test]
+    fn rules_know_all_codes_of_logs() {
+        use crate::cut::Cut;
+        use humboldt_conf::AclKind;
+        use humboldt_logs::access::Hierarchy;
+        let errors = AclKind::SquidError.words().unwrap_or_default();
+        let pages = ErrorPage::ALL.iter().map(|page| page.name());
+        for name in pages.chain(Cut::ALL.iter().filter_map(|cut| cut.error())) {
+            assert!(errors.contains(&name), "{name}");
+        }
+        let ways: Vec<_> = Hierarchy::ALL.iter().map(|way| way.name()).collect();
+        assert_eq!(AclKind::HierCode.words(), Some(&ways[..]));
     }
 
     #[test]

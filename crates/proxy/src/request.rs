@@ -10,7 +10,7 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
-use humboldt_net::dns::Answer;
+use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
@@ -53,6 +53,8 @@ pub(crate) struct Request {
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// The name of the client, or why there is none; empty before a rule needs it.
+    pub(crate) client_name: OnceCell<NameAnswer>,
     /// The decision of `cache`, once there is one. The list is asked once.
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
@@ -76,6 +78,7 @@ impl Request {
             indirect_client: None,
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            client_name: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
             facts: Rc::clone(facts),
@@ -93,6 +96,7 @@ impl Request {
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        self.client_name = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
         if !Rc::ptr_eq(&self.facts, facts) {

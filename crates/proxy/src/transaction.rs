@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
-use humboldt_acl::RuleList;
+use humboldt_acl::{Late, RuleList};
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
@@ -17,6 +17,9 @@ use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
 use crate::rules::access;
+
+/// The error of a transaction without one, as rules name it.
+const NO_ERROR: &str = "ERR_NONE";
 
 /// One request that is being answered.
 pub(crate) struct Transaction<'a> {
@@ -133,8 +136,11 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         request: Some(&request.head.fields),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
+    let hierarchy = Some(record.hierarchy.name());
+    let error = Some(record.error.unwrap_or(NO_ERROR));
+    let late = Late { hierarchy, error, ..Late::NONE };
     for log in core.access_logs().iter() {
-        let wanted = |list| is_wanted(list, request, outcome.status, content_type);
+        let wanted = |list| is_wanted(list, request, outcome.status, content_type, &late);
         let wanted = log.condition.as_ref().is_none_or(wanted);
         match &log.sink {
             _ if !wanted => {}
@@ -150,16 +156,22 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
 /// Whether the conditions of a log hold. Conditions on the answer see only its status and its media
 /// type. A request is also logged when its conditions have no answer: it was refused before any
 /// look-up, or the look-up failed.
-fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
-    if !request.snapshot().rules_ask_answers {
-        return access::says(list, request, None).unwrap_or(true);
+fn is_wanted(
+    list: &RuleList,
+    request: &Request,
+    status: u16,
+    content_type: Option<&[u8]>,
+    late: &Late<'_>,
+) -> bool {
+    if !request.snapshot().rules_ask_answers || status == 0 {
+        return access::takes_line(list, request, None, late);
     }
     let mut answer = ResponseHead::default();
     answer.set_line(Version::Http11, status, b"");
     if let Some(content_type) = content_type {
         answer.fields.push(FieldName::ContentType, content_type);
     }
-    access::says(list, request, Some(&answer)).unwrap_or(true)
+    access::takes_line(list, request, Some(&answer), late)
 }
 
 fn peer(route: Option<&RouteTaken>) -> Peer<'_> {

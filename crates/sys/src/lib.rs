@@ -9,6 +9,7 @@ pub mod host;
 pub mod local_time;
 pub mod log_file;
 mod mapping;
+pub mod neighbours;
 pub mod pages;
 pub mod pid_file;
 pub mod prefetch;

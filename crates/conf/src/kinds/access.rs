@@ -295,6 +295,25 @@ mod tests {
     }
 
     #[test]
+    fn what_one_list_alone_knows_is_refused_in_others() {
+        let acls = "acl up peername a\nacl up2 peername_regex ^a\nacl any any-of localhost up\n\
+                    acl way hier_code HIER_DIRECT\nacl err squid_error ERR_DNS_FAIL\n";
+        for (rule, wrong) in [
+            ("tcp_outgoing_address 127.0.0.1 up up2 any", 0),
+            ("http_access deny up", 1),
+            ("http_access deny any", 1),
+            ("access_log /x squid up2", 1),
+            ("access_log /x squid way !err", 0),
+            ("http_reply_access deny err", 1),
+            ("tcp_outgoing_address 127.0.0.1 way", 1),
+        ] {
+            let found = errors(&format!("{acls}{rule}\n"));
+            assert_eq!(found.len(), wrong, "{rule}: {found:?}");
+            assert!(found.iter().all(|one| one.contains(" can decide about")), "{found:?}");
+        }
+    }
+
+    #[test]
     fn the_old_form_of_size_limits_is_explained() {
         assert!(errors("reply_body_max_size 1024000 deny all\n")[0].contains("remove `deny`"));
     }

@@ -4,7 +4,7 @@ use super::Kind;
 use super::acl_values::check_value;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
-use crate::lists::Need;
+use crate::lists::{List, Need};
 use crate::state::KnownAcl;
 use crate::suggest::suggest;
 use crate::types::{AclDef, AclFlags, AclKind};
@@ -34,6 +34,12 @@ impl Kind for Acls {
         let mut values = Vec::new();
         let flags = read_flags(kind, &mut values, line)?;
         read_values(kind, &name, &mut values, line)?;
+        if kind == AclKind::Has && values.len() != 1 {
+            let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
+            return Err(type_token
+                .error(why)
+                .with_help("write a line for each: one must be there"));
+        }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
         append(def, values, &name)?;
@@ -89,6 +95,7 @@ fn find_or_define(
         index,
         unusable: None,
         answers: None,
+        only: Vec::new(),
         needs: Vec::new(),
         location: location.clone(),
     };
@@ -144,7 +151,7 @@ fn is_user_kind(kind: AclKind) -> bool {
 
 fn is_lookup_kind(kind: AclKind) -> bool {
     use AclKind as K;
-    let names = matches!(kind, K::DstDomain | K::DstDomRegex | K::SrcDomain | K::SrcDomRegex);
+    let names = matches!(kind, K::DstDomain | K::DstDomRegex);
     names || matches!(kind, K::Src | K::Dst | K::LocalIp | K::SslServerName | K::SslServerNameRegex)
 }
 
@@ -292,11 +299,13 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
     let unusable = kind.unsupported().map(|why| format!("{own}, and {why}"));
     let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
     let needs = needs_of(&own, def, &members);
+    let only = only_of(&own, kind, &members);
     let answers = kind.is_about_answers().then_some((own, kind));
     let answers = answers.or_else(|| members.iter().find_map(|member| member.answers.clone()));
     if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
         known.unusable = unusable;
         known.answers = answers;
+        known.only = only;
         known.needs = needs;
     }
 }
@@ -310,6 +319,19 @@ fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need
         }
     }
     needs
+}
+
+/// The lists that alone can decide about an ACL or its members, each once, with the first such ACL
+/// in words.
+fn only_of(own: &str, kind: AclKind, members: &[&KnownAcl]) -> Vec<(String, List)> {
+    let mut only: Vec<_> =
+        kind.only_list().map(|list| (own.to_owned(), list)).into_iter().collect();
+    for (what, list) in members.iter().flat_map(|member| &member.only) {
+        if only.iter().all(|(_, known)| known != list) {
+            only.push((what.clone(), *list));
+        }
+    }
+    only
 }
 
 #[cfg(test)]
@@ -361,6 +383,7 @@ mod tests {
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "u"), ["-i", "ads\\ and", "+i", "Banner", "+i", "Case"]);
         assert!(parse("acl p port -i 80").2);
+        assert!(parse("acl p srcdomain -n .a.test").2, "without the look-up it means nothing");
     }
 
     #[test]
@@ -405,6 +428,16 @@ mod tests {
         let (config, text, errors) = parse(&text);
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "w"), ["A", "10:00-11:00", "S 08:00-09:00", "A"]);
+    }
+
+    #[test]
+    fn each_line_names_one_component() {
+        let (config, text, errors) = parse("acl h has request\nacl h has response");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "h"), ["request", "response"]);
+        for bad in ["acl h has", "acl h has request response", "acl h has answer"] {
+            assert!(parse(bad).2, "{bad}");
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use crate::diagnostics::Problem;
+use crate::hardware::{parse_eui48, parse_eui64};
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
-use crate::types::AclKind;
+use crate::types::{AclKind, is_initiator};
 
 /// Ways to write "any address" that old files use.
 const ANY_ADDRESS: [&str; 5] =
@@ -31,10 +32,39 @@ pub(super) fn check_value(
         AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => {
             check_domain(value, line)
         }
+        AclKind::Arp => check_hardware(value, parse_eui48(&value.text).is_some())?,
+        AclKind::Eui64 => check_hardware(value, parse_eui64(&value.text).is_some())?,
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}
     }
+    if let Some(words) = kind.words() {
+        check_word(kind, words, value)?;
+    }
+    if kind == AclKind::TransactionInitiator && !is_initiator(&value.text) {
+        let message = format!("nothing here begins transactions as `{}`", value.text);
+        line.note(value, message, Some("this value never matches"));
+    }
     Ok(value.text.clone())
+}
+
+fn check_hardware(value: &Token, is_one: bool) -> Result<(), Problem> {
+    if is_one {
+        return Ok(());
+    }
+    let why = format!("`{}` is not a hardware address", value.text);
+    Err(value.error(why).with_help("write 00:11:22:33:44:55, with colons"))
+}
+
+fn check_word(kind: AclKind, words: &[&str], value: &Token) -> Result<(), Problem> {
+    if words.contains(&value.text.as_str()) {
+        return Ok(());
+    }
+    let why = format!("`{}` is not a value of `{}`", value.text, kind.name());
+    let help = match suggest(&value.text, words.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("write one of: {}", words.join(", ")),
+    };
+    Err(value.error(why).with_help(help))
 }
 
 /// `any-of` and `all-of`: the ACL must exist, and not contain itself.
@@ -260,6 +290,13 @@ mod tests {
         assert!(!outcome("random 1/5").0 && outcome("random 5").0 && outcome("random 1/0").0);
         assert!(outcome("url_regex [").0 && !outcome("url_regex -i \\.exe$").0);
         assert_eq!(outcome("dstdomain *.example.com").1, 1);
+        assert_eq!(outcome("arp 00:11:22:33:44:55 0:1:2:a:B:c"), (false, 0, 0));
+        assert!(outcome("arp 00-11-22-33-44-55").0 && outcome("arp 02:11:22:ff:fe:33:44:55").0);
+        assert!(!outcome("eui64 02:11:22:ff:fe:33:44:55").0 && outcome("eui64 ::1").0);
+        assert_eq!(outcome("transaction_initiator client all"), (false, 0, 0));
+        assert_eq!(outcome("transaction_initiator certificate-fetching htcp"), (false, 0, 2));
+        assert!(outcome("transaction_initiator clients").0);
+        assert!(outcome("transaction_initiator Client").0, "as in Squid");
         assert!(
             outcome("any-of nothing").0
                 && outcome("any-of x").0

@@ -129,6 +129,8 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "ignore_unknown_nameservers", "ignore_unknown_nameservers on|off", "Whether answers from other addresses are dropped.";
         "ipcache_low", "ipcache_low PERCENT", "Low-water mark of the memory for addresses.";
         "ipcache_high", "ipcache_high PERCENT", "High-water mark of the memory for addresses.";
+    }
+    Ignored("names of clients have their places among the `ipcache_size`") {
         "fqdncache_size", "fqdncache_size NUMBER", "Number of clients' names that are remembered.";
     }
     Ignored("host names are checked by RFC 3986, underscores allowed") {
@@ -139,7 +141,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "detect_broken_pconn", "detect_broken_pconn on|off", "Whether servers that mishandle persistent connections are recognised.";
         "persistent_connection_after_error", "persistent_connection_after_error on|off", "Whether connections stay open after HTTP errors.";
     }
-    Ignored("hardware addresses of clients are not looked up") {
+    Ignored("the kernel is asked when an ACL `arp` is, and not before") {
         "eui_lookup", "eui_lookup on|off", "Whether hardware addresses of clients are looked up.";
     }
 };

@@ -1,7 +1,7 @@
 //! Access rules: `acl` definitions and the lists that use them.
 
 use super::Location;
-use crate::lists::Need;
+use crate::lists::{List, Need};
 
 /// One named `acl`, all its lines taken together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,13 @@ pub struct AclDef {
 impl AclDef {
     /// The fact that the ACL needs before it can decide; for groups see their members.
     pub fn need(&self) -> Option<Need> {
-        self.kind.need().filter(|need| !(self.flags.no_lookup && need.is_name_lookup()))
+        self.kind.need().filter(|need| !(self.flags.no_lookup && *need == Need::DstIps))
+    }
+
+    /// Whether it looks at the answer, where there is one.
+    pub fn asks_answer(&self) -> bool {
+        let asks_for_one = || self.values.iter().any(|value| value == "response");
+        self.kind.is_about_answers() || self.kind == AclKind::Has && asks_for_one()
     }
 }
 
@@ -61,7 +67,7 @@ macro_rules! acl_kinds {
                 match self { $(AclKind::$variant => $support,)+ }
             }
 
-            /// The fact that ACLs of this kind, if it is a slow one, need first: see
+            /// The fact that ACLs of this kind need from elsewhere, if any: see
             /// [`AclDef::need`]. Groups need the facts that their members need.
             pub fn need(self) -> Option<Need> {
                 match self { $(AclKind::$variant => $need,)+ }
@@ -73,11 +79,12 @@ macro_rules! acl_kinds {
 const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
-const NO_ETHERNET: Option<&str> = Some("hardware addresses of clients are not looked up");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
-// Needs of the slow kinds; the tags [fast] and [slow] of Squid's manual.
+// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. The need of `arp`
+// is met without waiting.
 const FAST: Option<Need> = None;
+const HARDWARE: Option<Need> = Some(Need::Hardware);
 const ADDRESSES: Option<Need> = Some(Need::DstIps);
 const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
 const USER: Option<Need> = Some(Need::User);
@@ -88,16 +95,16 @@ acl_kinds! {
     Src = "src", FAST, None;
     Dst = "dst", ADDRESSES, None;
     LocalIp = "localip", FAST, None;
-    Arp = "arp", FAST, NO_ETHERNET;
-    Eui64 = "eui64", FAST, NO_ETHERNET;
-    SrcDomain = "srcdomain", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    Arp = "arp", HARDWARE, None;
+    Eui64 = "eui64", FAST, None;
+    SrcDomain = "srcdomain", CLIENT_NAME, None;
     DstDomain = "dstdomain", FAST, None;
-    SrcDomRegex = "srcdom_regex", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    SrcDomRegex = "srcdom_regex", CLIENT_NAME, None;
     DstDomRegex = "dstdom_regex", FAST, None;
     SrcAs = "src_as", FAST, Some("autonomous system numbers are not looked up");
     DstAs = "dst_as", ADDRESSES, Some("autonomous system numbers are not looked up");
-    PeerName = "peername", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
-    PeerNameRegex = "peername_regex", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    PeerName = "peername", FAST, None;
+    PeerNameRegex = "peername_regex", FAST, None;
     Time = "time", FAST, None;
     UrlRegex = "url_regex", FAST, None;
     UrlLogin = "urllogin", FAST, None;
@@ -127,7 +134,7 @@ acl_kinds! {
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
     Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
-    HierCode = "hier_code", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    HierCode = "hier_code", FAST, None;
     Note = "note", FAST, Some("annotations are not implemented yet, so that it would never match");
     AnnotateTransaction = "annotate_transaction", FAST, Some("annotations by rules are not implemented yet");
     AnnotateClient = "annotate_client", FAST, Some("annotations by rules are not implemented yet");
@@ -139,12 +146,130 @@ acl_kinds! {
     SslServerNameRegex = "ssl::server_name_regex", FAST, NO_TLS;
     ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
     ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
-    TransactionInitiator = "transaction_initiator", FAST, Some("the initiator of a transaction is not recorded");
-    Has = "has", FAST, Some("parts of a transaction are not tested by rules yet");
-    SquidError = "squid_error", FAST, Some("the reason of an error page is not visible to rules yet");
+    TransactionInitiator = "transaction_initiator", FAST, None;
+    Has = "has", FAST, None;
+    SquidError = "squid_error", FAST, None;
     Random = "random", FAST, None;
     AnyOf = "any-of", FAST, None;
     AllOf = "all-of", FAST, None;
+}
+
+/// The initiators of transactions that Squid knows.
+const INITIATORS: [&str; 14] = [
+    "client",
+    "all",
+    "internal",
+    "certificate-fetching",
+    "cache-digest",
+    "htcp",
+    "icp",
+    "icmp",
+    "peer-pool",
+    "peer-mcast",
+    "ipc",
+    "adaptation",
+    "icon",
+    "server",
+];
+
+/// Squid's codes of the ways in which a server is chosen; `%Sh` in logs.
+const HIERARCHY_CODES: [&str; 23] = [
+    "HIER_NONE",
+    "HIER_DIRECT",
+    "SIBLING_HIT",
+    "PARENT_HIT",
+    "DEFAULT_PARENT",
+    "SINGLE_PARENT",
+    "FIRSTUP_PARENT",
+    "FIRST_PARENT_MISS",
+    "CLOSEST_PARENT_MISS",
+    "CLOSEST_PARENT",
+    "CLOSEST_DIRECT",
+    "NO_DIRECT_FAIL",
+    "SOURCE_FASTEST",
+    "ROUNDROBIN_PARENT",
+    "CD_PARENT_HIT",
+    "CD_SIBLING_HIT",
+    "CARP",
+    "ANY_OLD_PARENT",
+    "USERHASH_PARENT",
+    "SOURCEHASH_PARENT",
+    "PINNED",
+    "ORIGINAL_DST",
+    "STANDBY_POOL",
+];
+
+/// The names of errors, of this program and of Squid; `%err_code` in logs. `ERR_NONE`: there was no
+/// error.
+const ERRORS: [&str; 62] = [
+    "ERR_NONE",
+    "ERR_ACCESS_DENIED",
+    "ERR_ACCESS_UNDECIDED",
+    "ERR_AGENT_CONFIGURE",
+    "ERR_AGENT_WPAD",
+    "ERR_CACHE_ACCESS_DENIED",
+    "ERR_CACHE_MGR_ACCESS_DENIED",
+    "ERR_CANNOT_FORWARD",
+    "ERR_CLIENT_GONE",
+    "ERR_CONFLICT_HOST",
+    "ERR_CONNECT_FAIL",
+    "ERR_CONNECT_TIMEOUT",
+    "ERR_DIR_LISTING",
+    "ERR_DNS_FAIL",
+    "ERR_ESI",
+    "ERR_EXPECT",
+    "ERR_FORWARDING_DENIED",
+    "ERR_FORWARDING_LOOP",
+    "ERR_FORWARDING_TIMEOUT",
+    "ERR_FTP_DISABLED",
+    "ERR_FTP_FAILURE",
+    "ERR_FTP_FORBIDDEN",
+    "ERR_FTP_NOT_FOUND",
+    "ERR_FTP_PUT_CREATED",
+    "ERR_FTP_PUT_ERROR",
+    "ERR_FTP_PUT_MODIFIED",
+    "ERR_FTP_UNAVAILABLE",
+    "ERR_GATEWAY_FAILURE",
+    "ERR_HEADERS_TOO_BIG",
+    "ERR_ICAP_FAILURE",
+    "ERR_INTERNAL",
+    "ERR_INVALID_REQ",
+    "ERR_INVALID_RESP",
+    "ERR_INVALID_URL",
+    "ERR_LIFETIME_EXP",
+    "ERR_METHOD_NOT_ALLOWED",
+    "ERR_NOT_FOUND",
+    "ERR_NO_RELAY",
+    "ERR_ONLY_IF_CACHED_MISS",
+    "ERR_PRECONDITION_FAILED",
+    "ERR_PROTOCOL_UNKNOWN",
+    "ERR_READ_ERROR",
+    "ERR_READ_TIMEOUT",
+    "ERR_RELAY_REMOTE",
+    "ERR_REQUEST_PARSE_TIMEOUT",
+    "ERR_REQUEST_START_TIMEOUT",
+    "ERR_REQUEST_TIMEOUT",
+    "ERR_SECURE_ACCEPT_FAIL",
+    "ERR_SECURE_CONNECT_FAIL",
+    "ERR_SHUTTING_DOWN",
+    "ERR_SOCKET_FAILURE",
+    "ERR_TOO_BIG",
+    "ERR_UNSUP_HTTPVERSION",
+    "ERR_UNSUP_PROTO",
+    "ERR_UNSUP_REQ",
+    "ERR_URI_TOO_LONG",
+    "ERR_URN_RESOLVE",
+    "ERR_WRITE_ERROR",
+    "ERR_ZERO_SIZE_OBJECT",
+    "ERR_SQUID_SIGNATURE",
+    "MGR_INDEX",
+    "TCP_RESET",
+];
+
+/// Whether this value of `transaction_initiator` matches. Every transaction comes from a client, so
+/// it does so always or never.
+pub fn is_initiator(value: &str) -> bool {
+    matches!(value, "client" | "all")
 }
 
 impl AclKind {
@@ -160,8 +285,28 @@ impl AclKind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// True for kinds that ask about an answer.
-    pub fn is_about_answers(self) -> bool {
+    /// The only values that ACLs of this kind take; `None` if they are not a few words.
+    pub fn words(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::TransactionInitiator => Some(&INITIATORS),
+            Self::Has => Some(&["request", "response", "ALE"]),
+            Self::HierCode => Some(&HIERARCHY_CODES),
+            Self::SquidError => Some(&ERRORS),
+            _ => None,
+        }
+    }
+
+    /// The only list that knows the fact that ACLs of this kind are about, if there is just one.
+    pub(crate) fn only_list(self) -> Option<List> {
+        match self {
+            Self::PeerName | Self::PeerNameRegex => Some(List::TcpOutgoingAddress),
+            Self::HierCode | Self::SquidError => Some(List::AccessLog),
+            _ => None,
+        }
+    }
+
+    /// True for kinds that make no sense where there is no answer.
+    pub(crate) fn is_about_answers(self) -> bool {
         matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
     }
 

@@ -7,7 +7,7 @@ mod storage;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
-    ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
+    ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};

@@ -39,3 +39,36 @@ pub enum DnsError {
 
 /// The addresses of a name, or why there are none. Never an empty list.
 pub type Answer = Result<Arc<[IpAddr]>, DnsError>;
+
+/// The name of an address, or why there is none. Case as the name server has it, no final dot.
+pub type NameAnswer = Result<Arc<str>, DnsError>;
+
+/// What name servers know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Records {
+    /// The addresses of a name.
+    Addresses(Arc<[IpAddr]>),
+    /// The name of an address.
+    Name(Arc<str>),
+}
+
+impl Records {
+    /// As the answer to a question for addresses.
+    pub(super) fn addresses(self) -> Answer {
+        match self {
+            Self::Addresses(addresses) => Ok(addresses),
+            Self::Name(_) => Err(DnsError::Broken),
+        }
+    }
+
+    /// As the answer to a question for a name.
+    pub(super) fn name(self) -> NameAnswer {
+        match self {
+            Self::Name(name) => Ok(name),
+            Self::Addresses(_) => Err(DnsError::Broken),
+        }
+    }
+}
+
+/// The answer to a question of either kind.
+pub(super) type Told = Result<Records, DnsError>;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::answer::Answer;
+use super::answer::Told;
 use super::hosts::{HOSTS_BYTES_MAX, Hosts};
 
 /// Answers of name servers, good and bad, until they expire; at most as many as asked for.
@@ -34,7 +34,7 @@ struct Generations {
 
 #[derive(Clone, Debug)]
 struct Cached {
-    answer: Answer,
+    answer: Told,
     expires: Instant,
 }
 
@@ -86,8 +86,12 @@ impl NameCache {
         self.hosts.read().get(name)
     }
 
-    /// The answer for `name` (lower case) if it has not expired.
-    pub(super) fn get(&self, name: &str, now: Instant) -> Option<Answer> {
+    pub(super) fn hosts_name(&self, ip: IpAddr) -> Option<Arc<str>> {
+        self.hosts.read().name(ip)
+    }
+
+    /// The answer for `name` (lower case, or a reverse name) if it has not expired.
+    pub(super) fn get(&self, name: &str, now: Instant) -> Option<Told> {
         let mut generations = self.generations.lock();
         if let Some(cached) = generations.young.get(name) {
             return (cached.expires > now).then(|| cached.answer.clone());
@@ -101,7 +105,7 @@ impl NameCache {
         Some(answer)
     }
 
-    pub(super) fn insert(&self, name: &str, answer: Answer, expires: Instant) {
+    pub(super) fn insert(&self, name: &str, answer: Told, expires: Instant) {
         let mut generations = self.generations.lock();
         generations.old.remove(name);
         generations.put(name.into(), Cached { answer, expires }, self.generation_max);

@@ -1,5 +1,5 @@
 //! Names to addresses: literals, `localhost`, the hosts file, a cache that all cores share, and
-//! then the name servers.
+//! then the name servers. Addresses to names in the same way.
 //!
 //! Each core has a [`Resolver`] of its own. Equal questions at one time are one question, which
 //! ends when no task waits for its answer any more.
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use humboldt_base::counters::{Counter, Counters};
 use tokio::sync::{oneshot, watch};
 
-pub use answer::{Answer, DnsError};
+pub use answer::{Answer, DnsError, NameAnswer};
+use answer::{Records, Told};
 pub use cache::NameCache;
 pub use options::DnsOptions;
 pub use questions::{
@@ -33,6 +34,10 @@ use upstream::Upstream;
 /// A failure that the next try may not meet again (time-out, server failure) is remembered no
 /// longer than this (RFC 9520 section 3.2 allows 1 s to 5 min).
 const TEMPORARY_FAILURE_TTL: Duration = Duration::from_secs(10);
+
+/// Begins the reverse name of an address in the tables of questions and answers. Names in there are
+/// lower-case, so that none is taken for it.
+const REVERSE: &str = "PTR ";
 
 /// The resolver of one core.
 pub struct Resolver {
@@ -67,16 +72,20 @@ impl Resolver {
             return answer;
         }
         let name = self.inner.full_name(host);
-        if let Some(answer) = self.inner.names.get(&name, Instant::now()) {
-            self.inner.counters.add(Counter::DnsHits, 1);
-            return answer;
+        self.inner.find(&name, asker).await.and_then(Records::addresses)
+    }
+
+    /// The name of the machine at `ip`. It is the word of whoever owns the address: that the name
+    /// leads back to it is not checked, as in Squid. Dropping the future gives up its place.
+    pub async fn name_of(&self, ip: IpAddr, asker: Asker) -> NameAnswer {
+        let ip = ip.to_canonical();
+        if ip.is_unspecified() {
+            return Err(DnsError::NoSuchName);
         }
-        self.inner.counters.add(Counter::DnsMisses, 1);
-        let answer = self.inner.ask_in_turn(&name, asker.folded()).await;
-        if answer == Err(DnsError::Busy) {
-            self.inner.counters.add(Counter::DnsErrors, 1);
+        if let Some(name) = self.inner.names.hosts_name(ip) {
+            return Ok(name);
         }
-        answer
+        self.inner.find(&reverse_name(ip), asker).await.and_then(Records::name)
     }
 
     /// Answers without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
@@ -99,8 +108,22 @@ impl Resolver {
 }
 
 impl Inner {
+    /// The answer of the cache, or of the name servers.
+    async fn find(self: &Rc<Self>, name: &str, asker: Asker) -> Told {
+        if let Some(answer) = self.names.get(name, Instant::now()) {
+            self.counters.add(Counter::DnsHits, 1);
+            return answer;
+        }
+        self.counters.add(Counter::DnsMisses, 1);
+        let answer = self.ask_in_turn(name, asker.folded()).await;
+        if answer == Err(DnsError::Busy) {
+            self.counters.add(Counter::DnsErrors, 1);
+        }
+        answer
+    }
+
     /// Asks, or waits for a place to ask, at most for `dns_timeout`.
-    async fn ask_in_turn(self: &Rc<Self>, name: &str, asker: Asker) -> Answer {
+    async fn ask_in_turn(self: &Rc<Self>, name: &str, asker: Asker) -> Told {
         let deadline = tokio::time::Instant::now() + self.options.timeout;
         loop {
             let Some(mut asking) = self.ask(name, asker) else {
@@ -180,13 +203,20 @@ impl Inner {
     }
 
     /// Asks the name servers and remembers their answer.
-    async fn resolve(&self, name: &str) -> Answer {
-        let found = self.upstream.addresses(name).await;
+    async fn resolve(&self, name: &str) -> Told {
+        let found = match name.strip_prefix(REVERSE) {
+            Some(reverse) => {
+                let found = self.upstream.name(reverse).await;
+                found.map(|(name, ttl)| (Records::Name(name), ttl))
+            }
+            None => {
+                let found = self.upstream.addresses(name).await;
+                found.map(|(addresses, ttl)| (Records::Addresses(addresses.into()), ttl))
+            }
+        };
         let negative = self.options.negative_ttl;
         let (answer, keep) = match found {
-            Ok((addresses, ttl)) => {
-                (Ok(Arc::from(addresses)), ttl.min(self.options.positive_ttl).max(negative))
-            }
+            Ok((records, ttl)) => (Ok(records), ttl.min(self.options.positive_ttl).max(negative)),
             Err(error @ (DnsError::NoSuchName | DnsError::Empty)) => (Err(error), negative),
             Err(error) => (Err(error), negative.min(TEMPORARY_FAILURE_TTL)),
         };
@@ -206,12 +236,12 @@ impl Inner {
 struct Asked {
     inner: Rc<Inner>,
     name: Box<str>,
-    sender: Rc<watch::Sender<Option<Answer>>>,
-    answer: Answer,
+    sender: Rc<watch::Sender<Option<Told>>>,
+    answer: Told,
 }
 
 impl Asked {
-    fn end_with(mut self, answer: Answer) {
+    fn end_with(mut self, answer: Told) {
         self.answer = answer;
     }
 }
@@ -240,11 +270,11 @@ struct Asking {
     number: u64,
     /// The client that asked first.
     asker: Asker,
-    answer: watch::Receiver<Option<Answer>>,
+    answer: watch::Receiver<Option<Told>>,
 }
 
 impl Asking {
-    async fn answer(&mut self) -> Answer {
+    async fn answer(&mut self) -> Told {
         loop {
             if let Some(answer) = &*self.answer.borrow_and_update() {
                 return answer.clone();
@@ -289,6 +319,25 @@ impl Drop for Place<'_> {
             self.inner.questions.borrow_mut().wake();
         }
     }
+}
+
+/// The name under which name servers have the name of an address (RFC 1035 section 3.5, RFC 3596
+/// section 2.5), marked as such.
+fn reverse_name(ip: IpAddr) -> String {
+    let mut name = REVERSE.to_owned();
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            name.push_str(&format!("{d}.{c}.{b}.{a}.in-addr.arpa"));
+        }
+        IpAddr::V6(ip) => {
+            for byte in ip.octets().iter().rev() {
+                name.push_str(&format!("{:x}.{:x}.", byte & 0xf, byte >> 4));
+            }
+            name.push_str("ip6.arpa");
+        }
+    }
+    name
 }
 
 fn is_localhost(host: &str) -> bool {

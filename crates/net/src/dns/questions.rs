@@ -16,7 +16,7 @@ use std::rc::Rc;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-use super::answer::{Answer, DnsError};
+use super::answer::{DnsError, Told};
 
 /// Most questions on their way to name servers from one core.
 pub const QUESTIONS_MAX: usize = 1024;
@@ -64,7 +64,7 @@ pub(super) struct Question {
     /// Number of waiting tasks.
     pub waiting: usize,
     /// The channel of the answer.
-    pub answer: Rc<watch::Sender<Option<Answer>>>,
+    pub answer: Rc<watch::Sender<Option<Told>>>,
     /// The task that asks.
     pub task: AbortHandle,
 }
@@ -89,6 +89,7 @@ pub(super) enum Room {
 /// The questions of one core, and the tasks that wait for a place.
 #[derive(Default)]
 pub(super) struct Questions {
+    /// By lower-case name, or reverse name.
     asked: HashMap<Box<str>, Question>,
     by_asker: HashMap<Asker, usize>,
     by_zone: HashMap<Box<str>, usize>,
@@ -156,7 +157,7 @@ impl Questions {
         &mut self,
         name: &str,
         asker: Asker,
-        answer: Rc<watch::Sender<Option<Answer>>>,
+        answer: Rc<watch::Sender<Option<Told>>>,
         task: AbortHandle,
     ) -> u64 {
         let number = self.next_number;
@@ -244,14 +245,19 @@ where
 }
 
 /// The registered part of a name, more or less: its last two labels, or three below a country's
-/// `co.uk`, `com.br` and the like. If that is too much or too little, a bound is shared by too many
-/// or too few names.
+/// `co.uk`, `com.br` and the like. Of a reverse name, the first 16 bits of an IPv4 address or 32 of
+/// an IPv6 one. If that is too much or too little, a bound is shared by too many or too few names.
 fn zone(name: &str) -> &str {
     let mut labels = name.rsplit('.');
     let (Some(top), Some(second)) = (labels.next(), labels.next()) else { return name };
-    let third = labels.next().filter(|_| top.len() == 2 && second.len() <= 3);
-    let length = top.len() + 1 + second.len() + third.map_or(0, |third| third.len() + 1);
-    name.get(name.len() - length..).unwrap_or(name)
+    let count = match (top, second) {
+        ("arpa", "in-addr") => 4,
+        ("arpa", "ip6") => 10,
+        _ if top.len() == 2 && second.len() <= 3 => 3,
+        _ => 2,
+    };
+    let bytes: usize = name.rsplit('.').take(count).map(|label| label.len() + 1).sum();
+    name.get(name.len() - (bytes - 1)..).unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -291,6 +297,9 @@ mod tests {
             ("localhost", "localhost"),
             ("", ""),
             ("..", "."),
+            ("PTR 4.3.2.1.in-addr.arpa", "2.1.in-addr.arpa"),
+            ("PTR 9.8.7.6.5.4.3.2.1.0.8.b.d.0.1.0.0.2.ip6.arpa", "8.b.d.0.1.0.0.2.ip6.arpa"),
+            ("in-addr.arpa", "in-addr.arpa"),
         ] {
             assert_eq!(zone(name), wanted, "{name}");
         }

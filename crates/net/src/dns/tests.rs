@@ -11,6 +11,7 @@ use super::*;
 #[derive(Clone, Copy)]
 enum Reply {
     Addresses(&'static [&'static str]),
+    Names(&'static [&'static str]),
     Code(u8),
     Silence,
 }
@@ -25,6 +26,7 @@ struct NameServer {
 const TTL_S: u32 = 300;
 const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
+const TYPE_PTR: u16 = 12;
 
 impl NameServer {
     fn start() -> Self {
@@ -66,6 +68,14 @@ fn reply_to(name: &str, qtype: u16) -> Reply {
         ("empty.test" | "short.lan", _) => Reply::Code(0),
         ("broken.test", _) => Reply::Code(2),
         ("silent.test", _) => Reply::Silence,
+        ("1.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Names(&["", "PC1.Inside.test", "b.test"]),
+        ("1.2.0.192.in-addr.arpa", TYPE_A) => Reply::Addresses(&["192.0.2.77"]),
+        ("2.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Silence,
+        ("3.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Code(2),
+        ("4.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Code(0),
+        ("1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa", TYPE_PTR) => {
+            Reply::Names(&["six.test"])
+        }
         ("good.silent.test", TYPE_A) => Reply::Addresses(&["192.0.2.9"]),
         ("good.silent.test", _) => Reply::Code(0),
         (name, _) if name.ends_with(".silent.test") => Reply::Silence,
@@ -83,21 +93,22 @@ fn answer(question: &[u8], counter: &AtomicUsize) -> Option<Vec<u8>> {
     }
     let qtype = u16::from_be_bytes([question[at + 1], question[at + 2]]);
     let end = at + 5;
-    if qtype == TYPE_A {
+    if matches!(qtype, TYPE_A | TYPE_PTR) {
         counter.fetch_add(1, Ordering::SeqCst);
     }
     let (code, addresses): (u8, &[&str]) = match reply_to(&labels.join("."), qtype) {
         Reply::Silence => return None,
         Reply::Code(code) => (code, &[]),
-        Reply::Addresses(addresses) => (0, addresses),
+        Reply::Addresses(records) | Reply::Names(records) => (0, records),
     };
     let mut out = question[..2].to_vec();
     out.extend([0x81, 0x80 | code, 0, 1, 0, addresses.len() as u8, 0, 0, 0, 0]);
     out.extend(&question[12..end]);
     for address in addresses {
-        let data = match address.parse::<IpAddr>().unwrap() {
-            IpAddr::V4(ip) => ip.octets().to_vec(),
-            IpAddr::V6(ip) => ip.octets().to_vec(),
+        let data = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(ip)) => ip.octets().to_vec(),
+            Ok(IpAddr::V6(ip)) => ip.octets().to_vec(),
+            Err(_) => name_data(address),
         };
         out.extend([0xc0, 12]);
         out.extend(qtype.to_be_bytes());
@@ -107,6 +118,17 @@ fn answer(question: &[u8], counter: &AtomicUsize) -> Option<Vec<u8>> {
         out.extend(data);
     }
     Some(out)
+}
+
+/// A name as a record has it.
+fn name_data(name: &str) -> Vec<u8> {
+    let mut data = Vec::new();
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        data.push(label.len() as u8);
+        data.extend(label.as_bytes());
+    }
+    data.push(0);
+    data
 }
 
 /// Runs `test` on a core, with an empty name cache.
@@ -162,6 +184,31 @@ fn each_failure_has_its_reason_and_is_remembered() {
         let asked = server.questions();
         assert_eq!(resolver.lookup("a b", Asker::Proxy).await, Err(DnsError::InvalidName));
         assert_eq!(server.questions(), asked, "what is no name is not asked for");
+    });
+}
+
+#[test]
+fn an_address_has_the_first_name_that_the_servers_have_for_it() {
+    let server = NameServer::start();
+    on_core(server.options(), |resolver, names| async move {
+        let name = async |text: &str| resolver.name_of(text.parse().unwrap(), Asker::Proxy).await;
+        for address in ["192.0.2.1", "::ffff:192.0.2.1"] {
+            assert_eq!(name(address).await.as_deref(), Ok("PC1.Inside.test"), "{address}");
+        }
+        assert_eq!(server.questions(), 1, "the second was answered from the cache");
+        assert_eq!(name("2001:db8::1").await.as_deref(), Ok("six.test"));
+        let reverse = resolver.lookup("1.2.0.192.in-addr.arpa", Asker::Proxy).await;
+        assert_eq!(reverse.unwrap().to_vec(), ips(&["192.0.2.77"]), "not taken for each other");
+        assert_eq!(name("192.0.2.2").await, Err(DnsError::Timeout));
+        assert!(matches!(name("192.0.2.3").await, Err(DnsError::ServFail(_))));
+        assert_eq!(name("192.0.2.4").await, Err(DnsError::Empty));
+        assert_eq!(name("192.0.2.5").await, Err(DnsError::NoSuchName));
+        let soon = Instant::now() + TEMPORARY_FAILURE_TTL;
+        assert!(names.get("PTR 2.2.0.192.in-addr.arpa", soon).is_none());
+        assert!(names.get("PTR 5.2.0.192.in-addr.arpa", soon).is_some());
+        let asked = server.questions();
+        assert_eq!(name("0.0.0.0").await, Err(DnsError::NoSuchName));
+        assert_eq!(server.questions(), asked);
     });
 }
 

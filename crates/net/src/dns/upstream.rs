@@ -28,6 +28,9 @@ const SECOND_FAMILY_WAIT: Duration = Duration::from_millis(250);
 /// Repetitions of a question are bounded by `dns_timeout`, and by this.
 const ATTEMPTS_MAX: u64 = 10;
 
+/// The first name of an address and how long it holds.
+type FoundName = Result<(Arc<str>, Duration), DnsError>;
+
 /// Addresses of one answer and how long they hold.
 type Found = Result<(Vec<IpAddr>, Duration), DnsError>;
 
@@ -75,6 +78,19 @@ impl Upstream {
         let v4 = async { collect(resolver.lookup(name_v4, RecordType::A).await) };
         match tokio::time::timeout(self.timeout, both_families(v6, v4)).await {
             Ok(found) => found,
+            Err(_) => Err(DnsError::Timeout),
+        }
+    }
+
+    /// Asks for the name that a reverse name stands for.
+    pub(super) async fn name(&self, reverse: &str) -> FoundName {
+        let resolver =
+            self.resolver.as_ref().map_err(|why| DnsError::Unavailable(Arc::clone(why)))?;
+        let mut full = Name::from_ascii(reverse).map_err(|_| DnsError::InvalidName)?;
+        full.set_fqdn(true);
+        let asking = resolver.lookup(full, RecordType::PTR);
+        match tokio::time::timeout(self.timeout, asking).await {
+            Ok(result) => first_name(result),
             Err(_) => Err(DnsError::Timeout),
         }
     }
@@ -165,6 +181,24 @@ fn collect(result: Result<Lookup, NetError>) -> Found {
         return Err(DnsError::Empty);
     }
     Ok((addresses, Duration::from_secs(ttl_s.into())))
+}
+
+fn first_name(result: Result<Lookup, NetError>) -> FoundName {
+    let lookup = result.map_err(explain)?;
+    let mut first = None;
+    let mut ttl_s = u32::MAX;
+    for record in lookup.answers() {
+        let RData::PTR(name) = &record.data else { continue };
+        let name = name.0.to_ascii();
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        // As Squid, which takes neither for a name.
+        if name.is_empty() || name.contains(' ') {
+            continue;
+        }
+        ttl_s = ttl_s.min(record.ttl);
+        first.get_or_insert_with(|| Arc::from(name));
+    }
+    Ok((first.ok_or(DnsError::Empty)?, Duration::from_secs(ttl_s.into())))
 }
 
 fn explain(error: NetError) -> DnsError {

@@ -2,7 +2,7 @@
 //! `request_header_add`, and the same for answers.
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{Config, HeaderAdd, HeaderReplace, HeaderRule};
+use humboldt_conf::{AclDef, Config, HeaderAdd, HeaderReplace, HeaderRule};
 use humboldt_logs::access::{AccessFormat, LogFormat};
 
 use super::conditions::{compile_condition, with_conditions};
@@ -57,7 +57,7 @@ impl HeaderRules {
                 &config.reply_header_replace,
                 &config.reply_header_add,
             )?,
-            asks_answer: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
+            asks_answer: config.acl.iter().any(AclDef::asks_answer),
         })
     }
 }

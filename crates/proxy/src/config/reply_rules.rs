@@ -31,7 +31,8 @@ impl ReplyRules {
             (limit.unwrap_or(UNLIMITED), &rule.terms)
         })?;
         let exist = access.is_some() || !sizes.is_empty();
-        let may_wait = |list: &RuleList| Need::ALL.iter().any(|&need| list.may_need(need));
+        let mut slow = Need::ALL.into_iter().filter(|need| need.is_slow());
+        let may_wait = |list: &RuleList| slow.any(|need| list.may_need(need));
         let access_may_wait = access.as_ref().is_some_and(may_wait);
         Ok(exist.then_some(Self { access, access_may_wait, sizes }))
     }

@@ -81,6 +81,8 @@ pub struct Snapshot {
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
     pub asks_addresses: AsksAddresses,
+    /// Whether the rules that permit a request may need the name of the client.
+    pub(crate) permission_asks_name: bool,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -114,7 +116,7 @@ impl Snapshot {
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
-            rules_ask_answers: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
+            rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
             always_direct: optional(&config.always_direct)?,
@@ -132,11 +134,18 @@ impl Snapshot {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
             asks_addresses: AsksAddresses::default(),
+            permission_asks_name: false,
             acls,
             config,
         };
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
+        snapshot.permission_asks_name = snapshot.permission_asks_name();
         Ok(Arc::new(snapshot))
+    }
+
+    fn permission_asks_name(&self) -> bool {
+        let mut lists = [Some(&self.http_access), self.adapted_access.as_ref()].into_iter();
+        lists.any(|list| list.is_some_and(|list| list.may_need(Need::ClientName)))
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {

@@ -20,7 +20,7 @@ pub(crate) struct Destination {
 
 impl Destination {
     pub(crate) fn new(request: &Request, peer: Option<&Arc<Peer>>) -> Self {
-        Self { peer: peer.cloned(), local: local(request) }
+        Self { peer: peer.cloned(), local: local(request, peer.map(|peer| &*peer.conf.name)) }
     }
 
     /// The server, as the pool knows it.
@@ -47,12 +47,13 @@ impl Destination {
     }
 }
 
-/// Our own addresses for connections of this request (`tcp_outgoing_address`): the best one of each
-/// family.
-fn local(request: &Request) -> Local {
+/// Our own addresses for connections of this request to this parent, or to the origin
+/// (`tcp_outgoing_address`): the best one of each family.
+fn local(request: &Request, peer: Option<&str>) -> Local {
     let (mut v4, mut v6): (Option<Ipv4Addr>, Option<Ipv6Addr>) = (None, None);
     let rules = request.snapshot().outgoing.iter();
-    for (ip, _) in rules.filter(|(_, condition)| access::matches(condition, request)) {
+    let matching = rules.filter(|(_, list)| access::matches_towards(list, request, peer));
+    for (ip, _) in matching {
         match ip {
             IpAddr::V4(ip) => v4 = v4.or(Some(*ip)),
             IpAddr::V6(ip) => v6 = v6.or(Some(*ip)),

@@ -15,7 +15,7 @@ use crate::outcome::{Content, Fault, Outcome, RouteTaken};
 use crate::reply::head;
 use crate::request::Request;
 use crate::rules::access;
-use crate::rules::denial::{self, Refusal};
+use crate::rules::denial::{self, Refusal, Unanswered};
 use crate::transaction::Transaction;
 
 /// An answer in memory.
@@ -95,15 +95,18 @@ pub(crate) async fn refused(
     route: Option<RouteTaken>,
 ) -> Outcome {
     let (core, request) = (transaction.core, &**transaction.request);
-    let is_denied = refusal.page != ErrorPage::DnsFailure;
-    core.count(if is_denied { Counter::ClientDenied } else { Counter::ClientErrors }, 1);
-    let detail = if is_denied { String::new() } else { access::why_unanswered(request) };
+    let unanswered = refusal.unanswered.as_ref();
+    let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
+    core.count(counter, 1);
+    let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
+    let detail = unanswered.map(why).unwrap_or_default();
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
         let answer = error_answer(core, request, page, &detail);
         // The log names the rule; the client need not know it.
+        let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
-        let fault = refusal.unanswered.as_deref().map(of_acl).or(answer.fault);
+        let fault = acl.map(of_acl).or(answer.fault);
         Local { status: status.unwrap_or(answer.status), fault, ..answer }
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {

@@ -9,10 +9,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
-use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
+use humboldt_acl::{Known, Late, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
+use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
-use humboldt_net::dns::{Answer, Asker};
+use humboldt_net::dns::{Answer, Asker, DnsError};
+use humboldt_sys::neighbours::hardware_address;
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
@@ -23,6 +25,9 @@ use crate::rules::own;
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
 
+/// The name of a client that has none, as in Squid.
+const NAMELESS: &str = "none";
+
 /// The answer of a list about a request or its answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<'l> {
@@ -30,8 +35,8 @@ pub(crate) enum Decision<'l> {
     Allowed,
     /// The list denies. If a rule decided, this is the last ACL of the rule.
     Denied(Option<&'l str>),
-    /// Neither: this ACL needs a fact that is not known.
-    Unanswered(&'l str),
+    /// Neither: an ACL needs this fact, which is not known.
+    Unanswered(Question<'l>),
 }
 
 impl<'l> Decision<'l> {
@@ -44,10 +49,10 @@ impl<'l> Decision<'l> {
         self.answered().ok()
     }
 
-    /// Whether it allows, or the ACL that has no answer.
-    fn answered(self) -> Result<bool, &'l str> {
+    /// Whether it allows, or the question that has no answer.
+    fn answered(self) -> Result<bool, Question<'l>> {
         match self {
-            Self::Unanswered(acl) => Err(acl),
+            Self::Unanswered(question) => Err(question),
             decided => Ok(decided.is_allowed()),
         }
     }
@@ -58,7 +63,7 @@ impl<'l> Decision<'l> {
         match self {
             Self::Allowed => Ok(()),
             Self::Denied(last_acl) => Err(denied(last_acl)),
-            Self::Unanswered(acl) => Err(Refusal::unanswered(acl)),
+            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
         }
     }
 }
@@ -69,7 +74,7 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
             Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
-            Verdict::Needs(question) => Self::Unanswered(question.acl()),
+            Verdict::Needs(question) => Self::Unanswered(question),
         }
     }
 }
@@ -102,6 +107,13 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
         Question::DstIps { .. } if request.addresses.get().is_some() => false,
         Question::DstIps { .. } => {
             look_up(core, request).await;
+            true
+        }
+        // The kernel has been asked.
+        Question::Hardware { .. } => false,
+        Question::ClientName { .. } if request.client_name.get().is_some() => false,
+        Question::ClientName { .. } => {
+            look_up_client(core, request).await;
             true
         }
     }
@@ -155,7 +167,7 @@ fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>)
         return true;
     }
     let is_allowed = |ip: &&IpAddr| {
-        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)) };
+        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)), ..subject.known };
         allow(&Subject { known, ..*subject })
     };
     let mut permitted = request.permitted.borrow_mut();
@@ -177,6 +189,14 @@ pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer
     let host = String::from_utf8_lossy(request.url.host());
     let answer = core.look_up(&host, asker(request)).await;
     request.addresses.get_or_init(|| answer)
+}
+
+/// Looks up the name of the client, once for each request.
+async fn look_up_client(core: &Core, request: &Request) {
+    if request.client_name.get().is_none() {
+        let answer = core.look_up_name(client_ip(request), asker(request)).await;
+        request.client_name.get_or_init(|| answer);
+    }
 }
 
 /// The client for which names are looked up: each has its own share, so that one client cannot
@@ -215,8 +235,12 @@ pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
 /// Looks up the facts for the rules that are asked before a server is, and for the rules about
 /// tunnels, which Upgrade needs too.
 pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
-    let asks = request.snapshot().asks_addresses;
+    let snapshot = request.snapshot();
+    let asks = snapshot.asks_addresses;
     look_up_if(asks.forwarding || asks.permission, core, request).await;
+    if snapshot.permission_asks_name {
+        Box::pin(look_up_client(core, request)).await;
+    }
 }
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
@@ -225,10 +249,15 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
     }
 }
 
-/// Why rules about addresses have no answer.
-pub(crate) fn why_unanswered(request: &Request) -> String {
-    match request.addresses.get() {
-        Some(Err(error)) => error.to_string(),
+/// Why rules with this need have no answer.
+pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
+    match (need, request.addresses.get()) {
+        (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::ClientName, _) => match request.client_name.get() {
+            Some(Err(error)) => format!("the name of the client: {error}"),
+            _ => "a rule needs the name of the client".to_owned(),
+        },
+        (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
     }
 }
@@ -316,6 +345,24 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
     ask(list, request, None).is_allowed()
 }
 
+/// Whether a list allows the connection to this parent, or to the origin, for the request; `false`
+/// if the list has no answer.
+pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&str>) -> bool {
+    let late = Late { peer_name: peer, ..Late::NONE };
+    check_list(list, request, &Subject { late: &late, ..subject(request) }).is_allowed()
+}
+
+/// Whether a log takes the line of a request; also if its conditions have no answer.
+pub(crate) fn takes_line(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+    late: &Late<'_>,
+) -> bool {
+    let subject = Subject { response, late, ..subject(request) };
+    Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
+}
+
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
 pub(crate) fn says(
     list: &RuleList,
@@ -372,17 +419,28 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
 /// The facts about the request that were looked up for rules.
 fn known(request: &Request) -> Known<'_> {
     let addresses = request.addresses.get();
-    Known { dst_ips: addresses.map(|answer| answer.as_deref().unwrap_or_default()) }
+    let dst_ips = addresses.map(|answer| answer.as_deref().unwrap_or_default());
+    let client_name = request.client_name.get().and_then(|answer| match answer {
+        Ok(name) => Some(&**name),
+        Err(DnsError::NoSuchName | DnsError::Empty) => Some(NAMELESS),
+        Err(_) => None,
+    });
+    Known { dst_ips, client_name, ..Known::default() }
+}
+
+/// The client as rules see it.
+fn client_ip(request: &Request) -> IpAddr {
+    let is_wanted = request.snapshot().config.acl_uses_indirect_client;
+    let indirect = request.indirect_client.filter(|_| is_wanted);
+    indirect.unwrap_or_else(|| unmapped(request.client_ip()))
 }
 
 /// Describes the request to the rules.
 fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
-    let snapshot = request.snapshot();
     let host = request.url.host();
-    let indirect = request.indirect_client.filter(|_| snapshot.config.acl_uses_indirect_client);
     Subject {
-        client_ip: indirect.unwrap_or_else(|| unmapped(facts.client.ip())),
+        client_ip: client_ip(request),
         local_ip: unmapped(facts.local.ip()),
         local_port: facts.local.port(),
         port_name: Some(&facts.port.name),
@@ -393,9 +451,11 @@ fn subject(request: &Request) -> Subject<'_> {
         port: request.url.port(),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),
-        request: Some(&request.head),
+        // One that could not be read has no URL.
+        request: (!request.url.as_bytes().is_empty()).then_some(&request.head),
         response: None,
         known: known(request),
+        late: &Late::NONE,
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
@@ -404,16 +464,34 @@ fn subject(request: &Request) -> Subject<'_> {
     }
 }
 
-/// Checks a list. It finds the same random bits whenever it is asked about one request, for example
+/// The client's hardware address, if the kernel can tell.
+fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
+    let IpAddr::V4(client) = subject.client_ip else { return Some(None) };
+    // A client on this machine has none.
+    if subject.client_ip == subject.local_ip {
+        return Some(None);
+    }
+    hardware_address(client).ok()
+}
+
+/// Checks a list, and asks the kernel for the client's hardware address if the list needs it. It
+/// finds the same random bits whenever it is asked about one request, for example
 /// after it has waited; two lists find different ones, and so do two ACLs of a list, as in Squid.
 fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
-    if !request.snapshot().uses_random {
-        return list.check(subject);
+    let random = request.snapshot().uses_random.then(|| {
+        let of_request = *request.random.get_or_init(random);
+        let of_list = std::ptr::from_ref(list).addr() as u64;
+        Rng::new(of_request ^ of_list).next_u64()
+    });
+    let verdict = match random {
+        None => list.check(subject),
+        Some(_) => list.check(&Subject { random, ..*subject }),
+    };
+    if !matches!(verdict, Verdict::Needs(Question::Hardware { .. })) {
+        return verdict;
     }
-    let of_request = *request.random.get_or_init(random);
-    let of_list = std::ptr::from_ref(list).addr() as u64;
-    let random = Rng::new(of_request ^ of_list).next_u64();
-    list.check(&Subject { random: Some(random), ..*subject })
+    let known = Known { hardware: hardware(subject), ..subject.known };
+    list.check(&Subject { random, known, ..*subject })
 }
 
 thread_local! {

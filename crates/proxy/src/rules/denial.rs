@@ -1,6 +1,8 @@
 //! Refusals: requests and answers that a rule denies, and the place to which `deny_info` redirects
 //! their clients.
 
+use humboldt_acl::Question;
+use humboldt_conf::Need;
 use humboldt_http::escape;
 use humboldt_logs::access::Tag;
 
@@ -16,8 +18,17 @@ pub(crate) struct Refusal {
     pub tag: Tag,
     /// Index of the line in [`Denials`](crate::config::denials::Denials) that applies.
     pub info: Option<usize>,
-    /// The ACL that has no answer, if that is the reason.
-    pub unanswered: Option<Box<str>>,
+    /// The reason, if it is that a rule has no answer.
+    pub unanswered: Option<Unanswered>,
+}
+
+/// A rule that has no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Unanswered {
+    /// The ACL that has none; empty if no rule has been asked.
+    pub acl: Box<str>,
+    /// The fact that it needs.
+    pub need: Need,
 }
 
 impl Refusal {
@@ -40,14 +51,23 @@ impl Refusal {
         Self::new(ErrorPage::AccessDenied, Tag::DeniedReply, info)
     }
 
-    /// A rule with this ACL needs the host's addresses, and their look-up failed.
-    pub(crate) fn unanswered(acl: &str) -> Self {
-        Self { unanswered: Some(acl.into()), ..Self::without_answer() }
+    /// There is no answer to this question of a rule.
+    pub(crate) fn unanswered(question: Question<'_>) -> Self {
+        Self::unmet(question.acl(), question.need())
     }
 
-    /// As [`Refusal::unanswered()`], if no rule has been asked.
+    /// The host's addresses are not known, and no rule has been asked.
     pub(crate) fn without_answer() -> Self {
-        Self::new(ErrorPage::DnsFailure, Tag::None, None)
+        Self::unmet("", Need::DstIps)
+    }
+
+    fn unmet(acl: &str, need: Need) -> Self {
+        let page = match need {
+            Need::DstIps => ErrorPage::DnsFailure,
+            _ => ErrorPage::Undecided,
+        };
+        let unanswered = Some(Unanswered { acl: acl.into(), need });
+        Self { unanswered, ..Self::new(page, Tag::None, None) }
     }
 
     /// By `reply_body_max_size`.
