@@ -134,7 +134,7 @@ fn a_result_has_its_interval_and_a_wide_one_is_explained() {
         lab_cpu_low_us: 70.0,
         lab_cpu_high_us: 75.0,
     };
-    let mut page = |known| {
+    let page = |known| {
         run.summary.steadiness = Some(known);
         run_page::document(&run).markdown()
     };
