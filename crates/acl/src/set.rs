@@ -155,7 +155,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             no_lookup: definition.flags.no_lookup,
         },
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
-        AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
+        AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)?),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.
         AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => {

@@ -36,6 +36,8 @@ pub(crate) struct KnownAcl {
     /// Its part that asks about an answer, in words and by kind: no rule that is asked before the
     /// answer can be evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
+    /// A line of it has `-i`, which holds to the end of that line.
+    pub(crate) ignores_case: bool,
     /// Its needs, each with the ACL in words that has it.
     pub(crate) needs: Vec<(String, Need)>,
     /// Line of the definition, or 0 for the predefined ones.

@@ -37,7 +37,7 @@ pub(super) fn run(quick: bool) -> Outcome {
     let lists = programs::example("humboldt-acl", "lists")?;
     let humboldt = programs::humboldt()?;
     let squid = packages::find("squid");
-    let sizes = if quick { &ENTRIES[..2] } else { &ENTRIES };
+    let sizes = if quick { &ENTRIES[..2] } else { &ENTRIES[..] };
     let (mut asked, mut loaded) = (Vec::new(), Vec::new());
     for kind in KINDS {
         for &entries in sizes {
@@ -59,8 +59,8 @@ pub(super) fn run(quick: bool) -> Outcome {
 fn print(asked: &[Vec<String>], loaded: &[Vec<String>]) {
     let mut report = Report::new("acl", false);
     report.prose(&format!(
-        "Lists of one kind: seconds to read and compile, bytes of memory for each entry (the text of the list, which is \
-         given back, and the compiled list), and ns of a question: median and range of rounds. Wanted: {LOAD_S_MAX} s \
+        "Lists of one kind: processor seconds to read and compile, bytes of memory for each entry (the text of the list, which is \
+         given back, and the compiled list), and ns of processor time of a question: median and range of rounds. Wanted: {LOAD_S_MAX} s \
          and {QUESTION_NS_MAX} ns at most."
     ));
     let heading = ["list", "entries", "load s", "read B", "compiled B", "match ns", "no match ns"];
@@ -74,13 +74,7 @@ fn print(asked: &[Vec<String>], loaded: &[Vec<String>]) {
 }
 
 /// What the example prints about a list, which it writes to `list`.
-fn ask(
-    lists: &Path,
-    kind: &str,
-    entries: u64,
-    folder: &Path,
-    list: &Path,
-) -> Outcome<Vec<String>> {
+fn ask(lists: &Path, kind: &str, entries: u64, folder: &Path, list: &Path) -> Outcome<Vec<String>> {
     let mut command = Command::new(lists);
     command.arg(kind).arg(entries.to_string()).arg(list);
     let log = folder.join("output");
