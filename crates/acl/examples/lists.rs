@@ -1,5 +1,5 @@
-//! `lists KIND ENTRIES FILE`: writes a list made by a seed to FILE, and prints what it costs to load
-//! it and to ask it. `cargo xtask bench acl` puts the figures side by side.
+//! `lists KIND ENTRIES FILE`: writes a list made by a seed to FILE, and prints what it costs to
+//! load it and to ask it. `cargo xtask bench acl` puts the figures side by side.
 //!
 //! Half of the questions that do not match are near misses of entries, the others have nothing in
 //! common with them.

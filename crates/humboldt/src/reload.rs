@@ -1,5 +1,5 @@
-//! Reading the configuration again, on a thread of its own: lists of a million entries take seconds,
-//! and a file may be on a disk that hangs. Signals are obeyed meanwhile.
+//! Reading the configuration again, on a thread of its own: lists of a million entries take
+//! seconds, and a file may be on a disk that hangs. Signals are obeyed meanwhile.
 
 use humboldt_conf::Severity;
 use humboldt_sys::cpu;

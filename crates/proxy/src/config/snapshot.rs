@@ -30,8 +30,8 @@ const POOL_TOTAL: usize = 4096;
 
 /// The compiled configuration.
 pub struct Snapshot {
-    /// As parsed, without the values of ACLs: they are compiled, and there may be millions. The last
-    /// owner of the old configuration, often a core, should not have to free each of them.
+    /// As parsed, without the values of ACLs: they are compiled, and there may be millions. The
+    /// last owner of the old configuration, often a core, should not have to free each of them.
     pub config: Config,
     /// Bounds of request heads.
     pub head_limits: HeadLimits,
