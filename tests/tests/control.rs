@@ -1,8 +1,11 @@
 //! The control thread waits for no disk, pipe or store: signals are obeyed whatever hangs.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 
 use humboldt_tests::{Proxy, Reply, World, proxy, wait};
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 
 fn make_pipe(proxy: &Proxy, name: &str) {
@@ -33,7 +36,7 @@ fn a_log_on_a_pipe_that_nobody_reads_hinders_neither_start_nor_reload_nor_rotati
     wait::until("a reload", || world.proxy.output().contains("Reconfigured").then_some(()));
     let _ = world.get("/a").expect(200);
     // A reader that comes now gets the lines from now on.
-    let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a reader");
+    let reader = File::options().read(true).write(true).open(&pipe).expect("a reader");
     let lines = wait::until("a line", || {
         let _ = world.get("/a").expect(200);
         let ready = rustix::io::ioctl_fionread(&reader).expect("a pipe");
@@ -53,6 +56,87 @@ fn a_reload_that_hangs_in_a_store_does_not_keep_the_end() {
     world.proxy.signal(Signal::HUP);
     wait::until("a store that is opened", || world.proxy.path("ring").exists().then_some(()));
     let _ = world.get("/a").expect(200);
+    world.proxy.signal(Signal::TERM);
+    wait::until("an order that is heard", || {
+        world.proxy.output().contains("Shutting down").then_some(())
+    });
+    assert!(world.proxy.wait_end().success());
+}
+
+/// The writing end of a list on a pipe that the proxy has begun to read.
+fn list_being_read(proxy: &Proxy, name: &str) -> File {
+    // Without a reader it does not open, and so says that there is one.
+    let open = || {
+        let mut options = File::options();
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        options.write(true).custom_flags(flags).open(proxy.path(name)).ok()
+    };
+    let list = wait::until("a reload that reads the list", open);
+    rustix::fs::fcntl_setfl(&list, OFlags::empty()).expect("writes that wait");
+    list
+}
+
+const LIST: &str = "acl listed url_regex \"{dir}/list\"\nhttp_access deny listed\n";
+
+#[test]
+fn requests_are_answered_and_signals_obeyed_while_a_long_list_is_read() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    world.origin.on("/listed", Reply::ok("hello").cachable(60));
+    make_pipe(&world.proxy, "list");
+    world.proxy.write_configuration("", LIST);
+    world.proxy.signal(Signal::HUP);
+    let mut list = list_being_read(&world.proxy, "list");
+    let entries: Vec<String> = (0..200_000).map(|n| format!("never{n}\\.example/x\n")).collect();
+    let mut client = world.client();
+    for some in entries.chunks(10_000) {
+        list.write_all(some.concat().as_bytes()).expect("a reader");
+        for path in ["/a", "/listed"] {
+            let _ = client.request("GET", &world.target(path), &[], b"").response().expect(200);
+        }
+    }
+    world.proxy.signal(Signal::USR1);
+    wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
+    assert!(!world.proxy.output().contains("Reconfigured"));
+    list.write_all(b"/listed\n").expect("a reader");
+    drop(list);
+    // Compiling takes a while, in which the old rules hold for every request.
+    wait::until("the list", || match world.get("/listed").status() {
+        403 => Some(()),
+        status => {
+            assert_eq!(status, 200);
+            None
+        }
+    });
+    assert_eq!(client.request("GET", &world.target("/listed"), &[], b"").response().status(), 403);
+    let _ = world.get("/a").expect(200);
+}
+
+#[test]
+fn a_reload_that_is_asked_for_while_another_reads_follows_it() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    make_pipe(&world.proxy, "list");
+    world.proxy.write_configuration("", LIST);
+    world.proxy.signal(Signal::HUP);
+    let list = list_being_read(&world.proxy, "list");
+    world.proxy.write_configuration("", "acl a urlpath_regex ^/a\nhttp_access deny a\n");
+    world.proxy.signal(Signal::HUP);
+    // The order has been heard when one behind it has been obeyed.
+    world.proxy.signal(Signal::USR1);
+    wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
+    let _ = world.get("/a").expect(200);
+    drop(list);
+    wait::until("the newest rule", || (world.get("/a").status() == 403).then_some(()));
+}
+
+#[test]
+fn a_list_that_hangs_does_not_keep_the_end() {
+    let mut world = World::forward("");
+    make_pipe(&world.proxy, "list");
+    world.proxy.write_configuration("", LIST);
+    world.proxy.signal(Signal::HUP);
+    let _list = list_being_read(&world.proxy, "list");
     world.proxy.signal(Signal::TERM);
     wait::until("an order that is heard", || {
         world.proxy.output().contains("Shutting down").then_some(())

@@ -1,5 +1,5 @@
-//! Sets of IP addresses. IPv4 addresses live in their mapped range `::ffff:0:0/96`, so that one set
-//! holds both.
+//! Sets of IP addresses. IPv4 addresses have their place in the mapped range `::ffff:0:0/96`, so
+//! that a range may hold both. They are kept apart, in a quarter of the memory.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
@@ -16,7 +16,9 @@ const ANY: [&str; 6] =
 /// The values of a `src`, `dst` or `localip` ACL.
 #[derive(Clone, Debug)]
 pub(crate) struct AddressSet {
-    addresses: RangeSet<u128>,
+    v4: RangeSet<u32>,
+    /// Without the mapped range.
+    v6: RangeSet<u128>,
     /// `none` is among the values: a host without addresses matches.
     pub(crate) none: bool,
 }
@@ -40,14 +42,38 @@ impl AddressSet {
                 })?),
             }
         }
-        Ok(Self { addresses: RangeSet::new(ranges), none })
+        let v4 = ranges.iter().filter_map(|range| v4_part(*range)).collect();
+        let v6 = ranges.iter().flat_map(|range| v6_parts(*range)).collect();
+        Ok(Self { v4: RangeSet::new(v4), v6: RangeSet::new(v6), none })
     }
 
     /// Whether the set contains `address`.
     #[inline]
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
-        self.addresses.contains(number(address))
+        let number = number(address);
+        match v4_of(number) {
+            Some(v4) => self.v4.contains(v4),
+            None => self.v6.contains(number),
+        }
     }
+}
+
+/// The IPv4 address at a place among all addresses, if there is one.
+#[inline]
+fn v4_of(number: u128) -> Option<u32> {
+    u32::try_from(number.checked_sub(MAPPED.0)?).ok()
+}
+
+/// The IPv4 addresses of a range.
+fn v4_part((first, last): (u128, u128)) -> Option<(u32, u32)> {
+    Some((v4_of(first.max(MAPPED.0))?, v4_of(last.min(MAPPED.1))?))
+}
+
+/// What a range has below and above the IPv4 addresses.
+fn v6_parts((first, last): (u128, u128)) -> impl Iterator<Item = (u128, u128)> {
+    let below = (first, last.min(MAPPED.0 - 1));
+    let above = (first.max(MAPPED.1 + 1), last);
+    [below, above].into_iter().filter(|(first, last)| first <= last)
 }
 
 /// The place of an address among all addresses.
@@ -115,7 +141,48 @@ fn host_bits(mask: &str, is_ipv4: bool) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Places in and around the mapped range, often the same ones.
+    fn places() -> impl Strategy<Value = u128> {
+        let near =
+            |at: u128| (0_u128..4).prop_map(move |step| at.wrapping_add(step).wrapping_sub(2));
+        prop_oneof![
+            near(0),
+            near(MAPPED.0),
+            near(MAPPED.0 + 1000),
+            near(MAPPED.1),
+            near(u128::MAX),
+            any::<u128>()
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_means_what_its_ranges_mean(
+            ranges in prop::collection::vec((places(), places()), 0..12),
+            asked in prop::collection::vec(places(), 1..40),
+        ) {
+            let ordered = |(a, b): &(u128, u128)| (*a.min(b), *a.max(b));
+            let ranges: Vec<(u128, u128)> = ranges.iter().map(ordered).collect();
+            let text = |place: u128| Ipv6Addr::from_bits(place).to_string();
+            let value = |(first, last): &(u128, u128)| format!("{}-{}", text(*first), text(*last));
+            let set = AddressSet::compile(&ranges.iter().map(value).collect::<Vec<_>>()).unwrap();
+            for place in asked {
+                let expected = ranges.iter().any(|(first, last)| (first..=last).contains(&&place));
+                let v6 = IpAddr::V6(Ipv6Addr::from_bits(place));
+                prop_assert_eq!(set.contains(v6), expected, "{:?} {}", ranges, v6);
+                if let Some(v4) = v4_of(place) {
+                    let v4 = IpAddr::V4(Ipv4Addr::from_bits(v4));
+                    prop_assert_eq!(set.contains(v4), expected, "{:?} {}", ranges, v4);
+                }
+            }
+        }
+    }
 
     fn has(values: &[&str], address: &str) -> bool {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();

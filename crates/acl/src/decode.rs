@@ -1,10 +1,14 @@
-//! Percent-decoding of URLs before regular expressions see them.
+//! Percent-decoding of URLs before regular expressions see them, and lower case of text in which
+//! case does not matter.
 
 use std::cell::Cell;
 
 thread_local! {
     /// Reused from call to call, so that a check does not allocate.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+
+    /// The same for text in lower case.
+    static LOWER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Calls `test` with `text` percent-decoded. Unlike in Squid a malformed sequence does not leave
@@ -27,6 +31,17 @@ pub(crate) fn with_decoded(text: &[u8], test: impl FnOnce(&[u8]) -> bool) -> boo
     decoded.extend_from_slice(rest);
     let matched = test(&decoded);
     SCRATCH.set(decoded);
+    matched
+}
+
+/// Calls `test` with `text` in lower case.
+pub(crate) fn with_lower_case(text: &[u8], test: impl FnOnce(&[u8]) -> bool) -> bool {
+    let mut lower = LOWER.take();
+    lower.clear();
+    lower.extend_from_slice(text);
+    lower.make_ascii_lowercase();
+    let matched = test(&lower);
+    LOWER.set(lower);
     matched
 }
 

@@ -1,119 +1,162 @@
 //! Sets of domain names with Squid's `dstdomain` semantics: `.example.com` is the domain and
 //! everything below it, `example.com` only itself.
 
-use std::cmp::Ordering;
+use std::hash::BuildHasher;
 
-/// Names in one block of memory, sorted by their reversed text with the dot as the smallest byte.
-/// In that order a domain is followed by everything below it. Names below a listed domain are left
-/// out, so that the only name that can match a host is its predecessor: one binary search, whatever
-/// the size.
+use hashbrown::hash_table::Entry as Place;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use memchr::{memchr_iter, memrchr_iter};
+
+use crate::error::AclProblem;
+
+/// Most bytes of all names of one set: a name's place has 32 bits.
+const NAMES_BYTES_MAX: usize = 1 << 30;
+
+/// Longest name; no host is longer.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A table of names, in one block of memory. A host is looked up, and then each domain above it:
+/// some accesses to memory, whatever the size.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DomainSet {
-    reversed: Vec<u8>,
-    entries: Vec<Entry>,
+    names: Vec<u8>,
+    table: HashTable<Name>,
+    hasher: DefaultHashBuilder,
+    /// Most labels of a name whose subtree belongs to the set; domains of more need no look-up.
+    subtree_labels: usize,
 }
 
 #[derive(Copy, Clone, Debug)]
-struct Entry {
+struct Name {
     start: u32,
-    length: u16,
+    length: u8,
     /// Everything below belongs to it.
     subtree: bool,
 }
 
 impl DomainSet {
     /// Compiles names, with or without leading dot; case and a trailing dot do not matter. Names
-    /// longer than 64 KiB cannot match any host and are left out, and so are names beyond 4 GiB in
-    /// all.
-    pub(crate) fn compile(values: &[String]) -> Self {
-        let mut names: Vec<(Vec<u8>, bool)> =
-            values.iter().filter_map(|value| prepare(value)).collect();
-        // A domain comes before the single host of the same name, which it covers.
-        names.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    /// that are longer than that of any host match none, and are left out.
+    ///
+    /// # Errors
+    /// More names than a set has room for.
+    pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
+        Self::within(values, NAMES_BYTES_MAX)
+    }
+
+    fn within(values: &[String], bytes_max: usize) -> Result<Self, AclProblem> {
         let mut set = Self::default();
-        for (name, subtree) in names {
-            let previous = set.entries.last().copied();
-            if previous.is_some_and(|previous| covers(set.text(previous), previous.subtree, &name))
-            {
-                continue;
+        set.table.reserve(values.len(), |_| 0);
+        set.names.reserve(values.iter().map(String::len).sum::<usize>().min(bytes_max));
+        for (name, subtree) in values.iter().filter_map(|value| stripped(value)) {
+            let Ok(length) = u8::try_from(name.len()) else { continue };
+            let start = set.names.len();
+            if start + name.len() > bytes_max {
+                return Err(AclProblem::TooLarge { what: "names", bytes_max });
             }
-            let (Ok(start), Ok(length)) =
-                (u32::try_from(set.reversed.len()), u16::try_from(name.len()))
-            else {
-                continue;
-            };
-            set.reversed.extend_from_slice(&name);
-            set.entries.push(Entry { start, length, subtree });
+            set.names.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+            set.insert(Name { start: u32::try_from(start).unwrap_or(u32::MAX), length, subtree });
         }
-        set
+        set.names.shrink_to_fit();
+        Ok(set)
+    }
+
+    /// Takes in the last of the names, unless it is there.
+    fn insert(&mut self, name: Name) {
+        let Self { names, table, hasher, subtree_labels } = self;
+        let text = text_of(names, name);
+        let hash_of = |name: &Name| hasher.hash_one(text_of(names, *name));
+        let is_same = |known: &Name| text_of(names, *known) == text;
+        if name.subtree {
+            *subtree_labels = (*subtree_labels).max(memchr_iter(b'.', text).count() + 1);
+        }
+        match table.entry(hasher.hash_one(text), is_same, hash_of) {
+            Place::Vacant(place) => _ = place.insert(name),
+            Place::Occupied(mut known) => {
+                known.get_mut().subtree |= name.subtree;
+                names.truncate(name.start as usize);
+            }
+        }
     }
 
     /// Whether the lower-case `host` is in the set. A trailing dot does not matter.
     pub(crate) fn contains(&self, host: &[u8]) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        let after = self
-            .entries
-            .partition_point(|entry| compare(self.text(*entry), host) != Ordering::Greater);
-        let Some(entry) = after.checked_sub(1).and_then(|at| self.entries.get(at)).copied() else {
-            return false;
-        };
-        let text = self.text(entry);
-        let mut reversed_host = host.iter().rev().map(|byte| sort_byte(*byte));
-        if !text.iter().all(|byte| reversed_host.next() == Some(*byte)) {
-            return false;
+        if self.find(host).is_some() {
+            return true;
         }
-        match reversed_host.next() {
-            None => true,
-            Some(next) => entry.subtree && next == DOT,
-        }
+        let above = memrchr_iter(b'.', host).take(self.subtree_labels);
+        let mut domains = above.filter_map(|dot| host.get(dot + 1..));
+        domains.any(|domain| self.find(domain).is_some_and(|name| name.subtree))
     }
 
-    fn text(&self, entry: Entry) -> &[u8] {
-        let start = entry.start as usize;
-        self.reversed.get(start..start + usize::from(entry.length)).unwrap_or_default()
+    fn find(&self, text: &[u8]) -> Option<Name> {
+        let is_it = |name: &Name| text_of(&self.names, *name) == text;
+        self.table.find(self.hasher.hash_one(text), is_it).copied()
     }
 }
 
-/// The stored form of the dot: smaller than any byte of a name.
-const DOT: u8 = 0;
-
-fn sort_byte(byte: u8) -> u8 {
-    if byte == b'.' { DOT } else { byte }
+fn text_of(names: &[u8], name: Name) -> &[u8] {
+    let start = name.start as usize;
+    names.get(start..start + usize::from(name.length)).unwrap_or_default()
 }
 
-/// The reversed form of a value and whether it is a whole domain; `None` for an empty one.
-fn prepare(value: &str) -> Option<(Vec<u8>, bool)> {
+/// The name in a value, and whether it is a whole domain; `None` for an empty one, and for one that
+/// is too long.
+fn stripped(value: &str) -> Option<(&str, bool)> {
     let (name, subtree) = match value.strip_prefix('.') {
         Some(name) => (name, true),
         None => (value, false),
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     let name = name.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(name);
-    let reversed: Vec<u8> =
-        name.bytes().rev().map(|byte| sort_byte(byte.to_ascii_lowercase())).collect();
-    (!reversed.is_empty()).then_some((reversed, subtree))
-}
-
-/// Whether the entry with this reversed text makes `name` (reversed) superfluous.
-fn covers(entry: &[u8], subtree: bool, name: &[u8]) -> bool {
-    match name.strip_prefix(entry) {
-        Some([]) => true,
-        Some([next, ..]) => subtree && *next == DOT,
-        None => false,
-    }
-}
-
-/// Compares a stored (reversed) name with a host that is not reversed yet.
-fn compare(entry: &[u8], host: &[u8]) -> Ordering {
-    entry.iter().copied().cmp(host.iter().rev().map(|byte| sort_byte(*byte)))
+    (1..=NAME_BYTES_MAX).contains(&name.len()).then_some((name, subtree))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    /// What the values mean, one after the other.
+    fn plainly_contains(values: &[String], host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        values.iter().any(|value| {
+            let lower = value.to_ascii_lowercase();
+            stripped(&lower).is_some_and(|(name, subtree)| {
+                host == name || subtree && host.ends_with(&format!(".{name}"))
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_means_what_its_values_mean(
+            values in prop::collection::vec("[.]?([abB-]{1,2}[.]){0,3}[abB]{0,2}[.]?", 0..40),
+            hosts in prop::collection::vec("([ab-]{0,2}[.]){0,4}[ab]{0,2}[.]?", 1..40),
+        ) {
+            let set = DomainSet::compile(&values).unwrap();
+            for host in hosts {
+                let expected = plainly_contains(&values, &host);
+                prop_assert_eq!(set.contains(host.as_bytes()), expected, "{:?} {}", values, host);
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_names_are_an_error_and_too_long_ones_are_left_out() {
+        let values: Vec<String> = (0..100).map(|n| format!("{n:03}.example")).collect();
+        assert!(DomainSet::within(&values, 1100).is_ok());
+        let error = DomainSet::within(&values, 1099).unwrap_err();
+        assert_eq!(error, AclProblem::TooLarge { what: "names", bytes_max: 1099 });
+        let (longest, longer) = ("a".repeat(255), "a".repeat(256));
+        assert!(set(&[&longest]).contains(longest.as_bytes()));
+        assert!(!set(&[&longer]).contains(longer.as_bytes()));
+    }
+
     fn set(values: &[&str]) -> DomainSet {
-        DomainSet::compile(&values.iter().map(ToString::to_string).collect::<Vec<_>>())
+        DomainSet::compile(&values.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -160,7 +203,7 @@ mod tests {
             .filter(|(at, _)| at % 7 < 2)
             .map(|(at, name)| if at % 14 < 7 { format!(".{name}") } else { name.clone() })
             .collect();
-        let set = DomainSet::compile(&values);
+        let set = DomainSet::compile(&values).unwrap();
         for host in &names {
             let expected = values.iter().any(|value| match value.strip_prefix('.') {
                 Some(domain) => host == domain || host.ends_with(value.as_str()),
@@ -174,8 +217,8 @@ mod tests {
     fn a_large_list() {
         let values: Vec<String> =
             (0..100_000).map(|n| format!(".host{n}.example{}.org", n % 977)).collect();
-        let set = DomainSet::compile(&values);
-        assert_eq!(set.entries.len(), values.len());
+        let set = DomainSet::compile(&values).unwrap();
+        assert_eq!(set.table.len(), values.len());
         assert!(set.contains(b"www.host99999.example345.org"));
         assert!(!set.contains(b"host99999.example346.org"));
     }

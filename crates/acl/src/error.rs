@@ -50,6 +50,14 @@ pub enum AclProblem {
         /// The compiler's words.
         reason: String,
     },
+    /// Longer values in all than one ACL may have.
+    #[error("the {what} have more than {bytes_max} bytes in all")]
+    TooLarge {
+        /// What the values are.
+        what: &'static str,
+        /// The bound.
+        bytes_max: usize,
+    },
     /// Fewer values than the kind needs.
     #[error("a value is missing")]
     Missing,

@@ -10,6 +10,7 @@ mod addresses;
 mod decode;
 mod domains;
 mod error;
+mod literals;
 mod matcher;
 mod question;
 mod ranges;

@@ -1,10 +1,11 @@
 //! Lists of regular expressions, one of which must match.
 
-use humboldt_conf::translate_regex as translate;
+use humboldt_conf::{regex_literal, translate_regex as translate};
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::error::AclProblem;
+use crate::literals::{LITERAL_BYTES_MAX, Literals};
 use crate::required::{Required, required};
 
 /// Lists up to this length keep their expressions apart, each behind a cheap test.
@@ -18,7 +19,11 @@ const MAX_COMPILED_BYTES: usize = 64 << 20;
 
 /// Compiled values of an ACL whose values are regular expressions.
 #[derive(Debug)]
-pub(crate) struct RegexList(Vec<Gated>);
+pub(crate) struct RegexList {
+    /// Those of a longer list that are nothing but text: there may be a million.
+    literals: Option<Literals>,
+    others: Vec<Gated>,
+}
 
 #[derive(Debug)]
 struct Gated {
@@ -53,29 +58,48 @@ impl RegexList {
                 text => patterns.push(Pattern { text, ignore_case }),
             }
         }
-        // Each one by itself first: only so it is known which one is wrong, and that it has no part
-        // outside its group.
-        let alone: Vec<Regex> = patterns.iter().map(compile_one).collect::<Result<_, _>>()?;
+        let mut literals = None;
         if patterns.len() > MAX_SEPARATE {
-            drop(alone);
-            let mut merged = Vec::new();
-            for chunk in patterns.chunks(MERGED) {
-                merge(chunk, &mut merged)?;
-            }
-            return Ok(Self(merged));
+            literals = take_literals(&mut patterns)?;
         }
-        let gated = patterns
-            .iter()
-            .zip(alone)
-            .map(|(pattern, regex)| Gated { gate: Gate::of(pattern), regex });
-        Ok(Self(gated.collect()))
+        Ok(Self { literals, others: compile_others(&patterns)? })
     }
 
     /// Whether one of them matches somewhere in `text`.
     #[inline]
     pub(crate) fn is_match(&self, text: &[u8]) -> bool {
-        self.0.iter().any(|part| part.gate.admits(text) && part.regex.is_match(text))
+        self.literals.as_ref().is_some_and(|literals| literals.occur_in(text))
+            || self.others.iter().any(|part| part.gate.admits(text) && part.regex.is_match(text))
     }
+}
+
+/// Takes those out of the list that are nothing but text.
+fn take_literals(patterns: &mut Vec<Pattern<'_>>) -> Result<Option<Literals>, AclProblem> {
+    let mut texts = Vec::new();
+    patterns.retain(|pattern| {
+        let text = regex_literal(pattern.text).filter(|text| text.len() <= LITERAL_BYTES_MAX);
+        let is_taken = text.is_some();
+        texts.extend(text.map(|text| (text, pattern.ignore_case)));
+        !is_taken
+    });
+    if texts.is_empty() { Ok(None) } else { Literals::compile(texts).map(Some) }
+}
+
+fn compile_others(patterns: &[Pattern<'_>]) -> Result<Vec<Gated>, AclProblem> {
+    // Each one by itself first: only so it is known which one is wrong, and that it has no part
+    // outside its group.
+    let alone: Vec<Regex> = patterns.iter().map(compile_one).collect::<Result<_, _>>()?;
+    if patterns.len() > MAX_SEPARATE {
+        drop(alone);
+        let mut merged = Vec::new();
+        for chunk in patterns.chunks(MERGED) {
+            merge(chunk, &mut merged)?;
+        }
+        return Ok(merged);
+    }
+    let gated =
+        patterns.iter().zip(alone).map(|(pattern, regex)| Gated { gate: Gate::of(pattern), regex });
+    Ok(gated.collect())
 }
 
 impl Gate {
@@ -173,7 +197,74 @@ fn problem(pattern: &str, error: &regex::Error) -> AclProblem {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Each expression by itself, without any short cut.
+    fn plain(values: &[String]) -> Vec<Regex> {
+        let mut ignore_case = false;
+        let mut regexes = Vec::new();
+        for value in values {
+            match value.as_str() {
+                "-i" | "+i" => ignore_case = value == "-i",
+                text => regexes.push(compile_one(&Pattern { text, ignore_case }).unwrap()),
+            }
+        }
+        regexes
+    }
+
+    fn is_sound(value: &str) -> bool {
+        value == "+i" || compile_one(&Pattern { text: value, ignore_case: false }).is_ok()
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_means_what_its_expressions_mean(
+            values in prop::collection::vec(
+                prop_oneof![
+                    4 => "[abA]{1,10}",
+                    4 => r"([abAé/:#&~\]-]|\\[.?*+|/^$(){}\[\]\\#&~\-]){1,10}",
+                    1 => r"[\^]?[ab.*+$]{1,4}",
+                    1 => Just("-i".to_string()),
+                    1 => Just("+i".to_string()),
+                ],
+                0..40,
+            ),
+            asked in prop::collection::vec(
+                prop_oneof!["[abAB]{0,20}", r"[abABéÉ/:.?*+|^$(){}\[\]\\#&~-]{0,30}"],
+                1..30,
+            ),
+        ) {
+            let values: Vec<String> = values.into_iter().filter(|value| is_sound(value)).collect();
+            let (list, plain) = (RegexList::compile(&values).unwrap(), plain(&values));
+            for text in asked {
+                let expected = plain.iter().any(|regex| regex.is_match(text.as_bytes()));
+                prop_assert_eq!(list.is_match(text.as_bytes()), expected, "{:?} {}", values, text);
+            }
+        }
+    }
+
+    #[test]
+    fn literals_of_a_long_list_are_found_whatever_stands_around_them() {
+        let mut values: Vec<String> = (0..50).map(|n| format!(r"ads{n}\.example/x")).collect();
+        values.push("a".repeat(LITERAL_BYTES_MAX + 1));
+        values.extend(["-i".to_string(), r"Banner\?".to_string(), "^only".to_string()]);
+        let list = RegexList::compile(&values).unwrap();
+        assert_eq!(list.others.len(), 2);
+        for (text, want) in [
+            ("http://ads49.example/x", true),
+            ("http://ads49xexample/x", false),
+            ("http://ADS49.example/x", false),
+            ("http://x/bANNER?q", true),
+            ("ONLY", true),
+            ("x only", false),
+            (&"a".repeat(LITERAL_BYTES_MAX + 1), true),
+            (&"a".repeat(LITERAL_BYTES_MAX), false),
+        ] {
+            assert_eq!(list.is_match(text.as_bytes()), want, "{text}");
+        }
+    }
 
     fn list(values: &[&str]) -> RegexList {
         RegexList::compile(&values.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
@@ -210,7 +301,7 @@ mod tests {
         values.push("-i".to_string());
         values.push("UPPER".to_string());
         let list = RegexList::compile(&values).unwrap();
-        assert_eq!(list.0.len(), 3);
+        assert_eq!((list.others.len(), list.literals.is_some()), (3, true));
         for (text, want) in [
             ("http://site77.example/", true),
             ("alt1199x", true),

@@ -158,9 +158,9 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
         AclKind::Arp => Matcher::Hardware(sorted(values, parse_eui48)?),
         AclKind::Eui64 => Matcher::Eui64(sorted(values, parse_eui64)?),
-        AclKind::SrcDomain => Matcher::ClientName(DomainSet::compile(values)),
+        AclKind::SrcDomain => Matcher::ClientName(DomainSet::compile(values)?),
         AclKind::SrcDomRegex => Matcher::ClientNameRegex(regexes()?),
-        AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
+        AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)?),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.
         AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => {

@@ -1,8 +1,10 @@
 //! Values of ACLs that others of the same ACL cover: they change nothing, and often something else
 //! was meant.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use crate::types::{AclDef, AclKind};
 
@@ -30,26 +32,56 @@ fn repeated(values: &[String]) -> Vec<Covered<'_>> {
     values.iter().map(String::as_str).filter_map(again).collect()
 }
 
+/// Where a name is first among the values: as itself, and as a domain with everything below it.
+#[derive(Default)]
+struct Firsts {
+    itself: Option<NonZeroU32>,
+    subtree: Option<NonZeroU32>,
+}
+
 /// `.example.com` is itself and everything below it.
 fn domains(values: &[String]) -> Vec<Covered<'_>> {
-    let mut first: HashMap<String, usize> = HashMap::with_capacity(values.len());
-    for (index, value) in values.iter().enumerate() {
-        first.entry(value.to_ascii_lowercase()).or_insert(index);
+    let lower: Vec<Cow<'_, str>> = values.iter().map(|value| in_lower_case(value)).collect();
+    let mut firsts: hashbrown::HashMap<&str, Firsts> =
+        hashbrown::HashMap::with_capacity(values.len());
+    // Counted from one. Files are too short for more than 32 bits.
+    let number = |index: usize| u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+    for (index, value) in lower.iter().enumerate() {
+        match value.strip_prefix('.') {
+            Some(name) => {
+                let known = firsts.entry(name).or_default();
+                known.subtree = known.subtree.or(number(index));
+            }
+            None => {
+                let known = firsts.entry(value).or_default();
+                known.itself = known.itself.or(number(index));
+            }
+        }
     }
     let cover = |index: usize, value: &str| {
-        let lower = value.to_ascii_lowercase();
-        let known = |name: &str| first.get(name).copied().filter(|found| *found != index);
-        let bare = lower.strip_prefix('.').unwrap_or(&lower);
-        let own = known(&lower).filter(|found| *found < index);
-        let whole = || if lower.starts_with('.') { None } else { known(&format!(".{bare}")) };
-        let above =
-            || bare.match_indices('.').find_map(|(at, _)| known(bare.get(at..).unwrap_or("")));
-        own.or_else(whole).or_else(above)
+        let name = value.strip_prefix('.');
+        let known = firsts.get(name.unwrap_or(value));
+        let same =
+            known.and_then(|known| if name.is_some() { known.subtree } else { known.itself });
+        let whole = known.filter(|_| name.is_none()).and_then(|known| known.subtree);
+        let domain_above =
+            |(dot, _): (usize, &str)| firsts.get(name.unwrap_or(value).get(dot + 1..)?)?.subtree;
+        let above = || name.unwrap_or(value).match_indices('.').find_map(domain_above);
+        let earlier = same.filter(|first| Some(*first) < number(index));
+        earlier.or(whole).or_else(above).map(|first| first.get() as usize - 1)
     };
-    let covered = |(index, value): (usize, &'_ String)| cover(index, value).map(|by| (index, by));
-    let pairs: Vec<(usize, usize)> = values.iter().enumerate().filter_map(covered).collect();
+    let covered =
+        |(index, value): (usize, &Cow<'_, str>)| cover(index, value).map(|by| (index, by));
+    let pairs: Vec<(usize, usize)> = lower.iter().enumerate().filter_map(covered).collect();
     let text = |index: usize| values.get(index).map_or("", String::as_str);
     pairs.into_iter().map(|(value, by)| Covered { value: text(value), by: text(by) }).collect()
+}
+
+fn in_lower_case(value: &str) -> Cow<'_, str> {
+    match value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(value.to_ascii_lowercase()),
+        false => Cow::Borrowed(value),
+    }
 }
 
 fn addresses(values: &[String]) -> Vec<Covered<'_>> {

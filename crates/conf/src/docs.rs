@@ -81,6 +81,9 @@ fn push_acl_kinds(out: &mut String) {
          except `rep_header` in `access_log`. In other lists they are an error. Addresses are not looked up \
          to find their names: `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with \
          `-n`.\n\n\
+         Lists may be long: a million addresses, domains or expressions that are nothing but text \
+         (`ads\\.example\\.com/banner`) are loaded in seconds. Other expressions take much longer to compile. A \
+         reload reads lists while requests are answered by the old ones.\n\n\
          `dst` is about the addresses of the host in the URL. They are looked up once for a request, when the \
          first list needs them. All lists except `follow_x_forwarded_for` see them, and only these addresses \
          are connected to. If there are several, only those are connected to that `http_access` and \

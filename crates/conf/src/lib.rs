@@ -31,6 +31,6 @@ pub use lists::{List, Need, Supply};
 pub use loader::{load, parse_str};
 pub use log_codes::LogCode;
 pub use log_format::{LogFormatProblem, LogPart, LogValue, TIME_CONVERSIONS, log_parts};
-pub use posix::translate as translate_regex;
+pub use posix::{literal as regex_literal, translate as translate_regex};
 pub use table::{Config, Directive, Status, directives};
 pub use types::*;

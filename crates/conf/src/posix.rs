@@ -31,6 +31,21 @@ fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or(text).trim_start_matches("error: ").to_owned()
 }
 
+/// The text that an expression stands for, if it is nothing but text. In doubt it is not.
+pub fn literal(posix: &str) -> Option<String> {
+    let mut text = String::with_capacity(posix.len());
+    let mut chars = posix.chars();
+    while let Some(c) = chars.next() {
+        text.push(match c {
+            // Before these a backslash only takes away a meaning.
+            '\\' => chars.next().filter(|c| c.is_ascii_punctuation() && !"<>`'".contains(*c))?,
+            '.' | '[' | '(' | ')' | '{' | '}' | '*' | '+' | '?' | '^' | '$' | '|' => return None,
+            c => c,
+        });
+    }
+    (!text.is_empty()).then_some(text)
+}
+
 /// The same expression in the engine's syntax, for a compilation of several into one.
 pub fn translate(posix: &str) -> String {
     let mut out = String::with_capacity(posix.len() + 8);
@@ -184,6 +199,34 @@ mod tests {
         }
         assert!(compile("GIF$", true).expect("ok").is_match(b"a.gif"));
         assert!(matches("é", "caf\u{e9}"));
+    }
+
+    #[test]
+    fn a_literal_is_what_the_engine_finds() {
+        let of_one = (0..128_u8).map(char::from).chain(['é', '\u{a0}']);
+        let mut literals = 0;
+        for c in of_one {
+            for posix in [format!("{c}"), format!("\\{c}"), format!("x\\{c}y"), format!("x{c}")] {
+                let Some(text) = literal(&posix) else { continue };
+                literals += 1;
+                let plain =
+                    Regex::new(&format!("(?-u:{})", regex::escape(&text))).expect("escaped");
+                let ours = compile(&posix, false).expect(&posix);
+                for other in (0..128_u8).map(char::from) {
+                    for asked in [text.clone(), format!("{other}"), format!("x{other}y")] {
+                        let expected = plain.is_match(asked.as_bytes());
+                        assert_eq!(ours.is_match(asked.as_bytes()), expected, "{posix} {asked}");
+                    }
+                }
+            }
+        }
+        assert_eq!(literals, 4 * 130 - 2 * 13 - 2 * (128 - 28 + 2));
+        for none in
+            ["", "a.b", "^a", "a$", "(a)", "a|b", r"\d", r"\1", r"\<a", "a{2}", "a]*", r"a\"]
+        {
+            assert_eq!(literal(none), None, "{none}");
+        }
+        assert_eq!(literal(r"ads\.example\.com/banner").as_deref(), Some("ads.example.com/banner"));
     }
 
     #[test]

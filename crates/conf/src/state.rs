@@ -38,6 +38,8 @@ pub(crate) struct KnownAcl {
     pub(crate) answers: Option<(String, AclKind)>,
     /// Its parts that only one list can decide about, in words.
     pub(crate) only: Vec<(String, List)>,
+    /// A line of it has `-i`, which holds to the end of that line.
+    pub(crate) ignores_case: bool,
     /// Its needs, each with the ACL in words that has it.
     pub(crate) needs: Vec<(String, Need)>,
     /// Line of the definition, or 0 for the predefined ones.

@@ -10,6 +10,7 @@ mod disks;
 mod error;
 mod log_files;
 mod ports;
+mod reload;
 mod serve;
 mod start;
 mod version;

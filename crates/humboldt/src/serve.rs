@@ -12,7 +12,7 @@ use std::time::Duration;
 use humboldt_admin::AdminPages;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::vital::{self, Vital};
-use humboldt_conf::{HttpPort, Severity};
+use humboldt_conf::HttpPort;
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_net::listener::Listener;
@@ -27,12 +27,13 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::cli::Cli;
-use crate::configuration::{Source, debug_level};
+use crate::configuration::{Loaded, Source, debug_level};
 use crate::control::{Control, End, Signals};
 use crate::disks::{self, Reconfiguration};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
+use crate::reload::Reload;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
 const HOLD_BACK: Duration = Duration::from_millis(20);
@@ -150,11 +151,18 @@ impl Service {
         cores: &Cores,
     ) -> Result<&'static str, StartError> {
         signal_mask::unblock_control_signals();
+        let mut reload = Reload::default();
         let mut directories = Reconfiguration::default();
         let mut watch = tokio::time::interval(WATCH);
         loop {
             tokio::select! {
-                _ = signals.hup.recv() => self.reconfigure(broadcast, &mut directories).await,
+                _ = signals.hup.recv() => reload.begin(&self.source, &self.cli),
+                loaded = reload.ended() => {
+                    self.reconfigure(loaded, broadcast, &mut directories).await;
+                    if reload.take_due() {
+                        reload.begin(&self.source, &self.cli);
+                    }
+                }
                 is_done = directories.ended() => self.reconfigured(is_done, &mut directories),
                 _ = signals.usr1.recv() => self.rotate(),
                 _ = signals.usr2.recv() => self.toggle_debug(),
@@ -195,11 +203,16 @@ impl Service {
         end.word()
     }
 
-    /// Reads the configuration again. If it has errors, the old one stays in force. All of it is in
-    /// force at once, except the parts that may wait for a disk: the directories follow
-    /// ([`Service::reconfigured`]).
-    async fn reconfigure(&mut self, broadcast: &Broadcast, directories: &mut Reconfiguration) {
-        let loaded = match self.source.load(&self.cli, Severity::Warning) {
+    /// Takes over a configuration that has been read again. If it has errors, the old one stays in
+    /// force. All of it is in force at once, except the parts that may wait for a disk: the
+    /// directories follow ([`Service::reconfigured`]).
+    async fn reconfigure(
+        &mut self,
+        loaded: Result<Loaded, StartError>,
+        broadcast: &Broadcast,
+        directories: &mut Reconfiguration,
+    ) {
+        let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!("not reconfigured, the old configuration stays");

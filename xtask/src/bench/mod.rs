@@ -4,6 +4,7 @@
 //! The server under test is pinned to the first core, load and origin to the second; everything is
 //! on loopback, in temporary directories, and bounded in time.
 
+mod acl;
 mod awake;
 mod beside_old;
 mod client;
@@ -85,6 +86,8 @@ enum What {
     /// Misses that are stored on disk, and hits from there, for every storage scheme, beside
     /// Squid's
     Store,
+    /// Long lists of ACLs: seconds to load, memory, and time of a question, beside Squid's
+    Acl,
     /// Memory of the indexes with ten million objects
     Index,
     /// Time to the first hit after a clean stop and after kill -9
@@ -143,8 +146,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Err("--old is for hit, miss, memory, instructions and store".into());
     }
     packages::install_for_benchmarks()?;
-    if let What::Index = arguments.what {
-        return index::run(arguments.write);
+    match arguments.what {
+        What::Acl => return acl::run(arguments.quick),
+        What::Index => return index::run(arguments.write),
+        _ => {}
     }
     let with_humboldt = !matches!(arguments.what, What::Lab)
         && (arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt"));
@@ -174,7 +179,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Idle => idle::run(&plan),
         What::Lab => lab::run(&plan),
         What::Store => store::run(&plan),
-        What::Index => Ok(()),
+        What::Acl | What::Index => Ok(()),
         What::Restart => restart::run(&plan, arguments.objects),
         What::PageCache => page_cache::run(&plan),
         What::MemoryMode => memory_mode::run(&plan),

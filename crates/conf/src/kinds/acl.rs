@@ -42,7 +42,8 @@ impl Kind for Acls {
         }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
-        append(def, values, &name)?;
+        let resets_case = kind.is_regex() && note_case(&name, &values, line);
+        append(def, values, &name, resets_case)?;
         if def.values.is_empty() {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
@@ -96,6 +97,7 @@ fn find_or_define(
         unusable: None,
         answers: None,
         only: Vec::new(),
+        ignores_case: false,
         needs: Vec::new(),
         location: location.clone(),
     };
@@ -265,9 +267,25 @@ fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
 }
 
+/// Notes whether this line has `-i`; gives back whether one before it has. The values so far are
+/// not looked through for that: a list may come line by line.
+fn note_case(name: &Token, values: &[String], line: &mut Line<'_>) -> bool {
+    let Some(known) = line.state.acls.get_mut(&name.text.to_ascii_lowercase()) else {
+        return false;
+    };
+    let before = known.ignores_case;
+    known.ignores_case |= values.iter().any(|value| value == "-i");
+    before
+}
+
 /// Adds one line's values. Case sensitivity is reset on each line; the leading name must stay the
 /// same.
-fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(), Problem> {
+fn append(
+    def: &mut AclDef,
+    mut values: Vec<String>,
+    name: &Token,
+    resets_case: bool,
+) -> Result<(), Problem> {
     if def.values.is_empty() {
         def.values = values;
         return Ok(());
@@ -280,7 +298,7 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
                 .with_help("use one ACL for each, and group them with `any-of`"));
         }
     }
-    if def.kind.is_regex() && def.values.iter().any(|value| value == "-i") {
+    if resets_case {
         def.values.push("+i".to_owned());
     }
     def.values.append(&mut values);
@@ -292,7 +310,9 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
 fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Line<'_>) {
     let Some(def) = out.get(index) else { return };
     let is_group = matches!(kind, AclKind::AnyOf | AclKind::AllOf);
-    let names = def.values.iter().filter(|_| is_group).flat_map(|value| value.split(' '));
+    // Not even looked at otherwise: a list may come line by line.
+    let groups = if is_group { def.values.as_slice() } else { &[] };
+    let names = groups.iter().flat_map(|value| value.split(' '));
     let members: Vec<_> =
         names.filter_map(|name| line.state.acl(name.trim_start_matches('!'))).collect();
     let own = format!("`{}` is of type `{}`", def.name, kind.name());

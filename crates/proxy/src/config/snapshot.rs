@@ -30,7 +30,8 @@ const POOL_TOTAL: usize = 4096;
 
 /// The compiled configuration.
 pub struct Snapshot {
-    /// As parsed.
+    /// As parsed, without the values of ACLs: they are compiled, and there may be millions. The
+    /// last owner of the old configuration, often a core, should not have to free each of them.
     pub config: Config,
     /// Bounds of request heads.
     pub head_limits: HeadLimits,
@@ -140,6 +141,7 @@ impl Snapshot {
         };
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks_name();
+        snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
     }
 
