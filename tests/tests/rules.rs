@@ -374,12 +374,14 @@ fn a_log_has_the_requests_that_could_be_read_or_those_that_were_answered() {
     client.send("GET /ha");
     drop(client);
     let unread = lines(&world, "unread.log", 2);
-    assert!(unread[0].contains("/400") && unread[1].contains("/000"), "{unread:?}");
+    // Two cores may have written them, in any order.
+    let with = |status: &str| unread.iter().find(|line| line.contains(status));
+    assert!(unread.len() == 2 && with("/400").is_some(), "{unread:?}");
     let _ = world.get("/a").expect(200);
     let read = lines(&world, "read.log", 2);
     assert!(read.iter().all(|line| line.contains("/a ")) && read.len() == 2, "{read:?}");
     let unanswered = lines(&world, "unanswered.log", 1);
-    assert!(unanswered.len() == 1 && unanswered[0] == unread[1], "{unanswered:?}");
+    assert!(unanswered.len() == 1 && unanswered.first() == with("/000"), "{unanswered:?}");
 }
 
 #[test]
@@ -400,7 +402,8 @@ fn a_log_has_the_requests_of_one_way_or_with_one_error() {
     let hits = lines(&world, "hits.log", 2);
     let direct = lines(&world, "direct.log", 2);
     let failed = lines(&world, "failed.log", 1);
-    assert!(direct.len() == 2 && direct[0].contains("TCP_MISS/200"), "{direct:?}");
+    let is_miss = |line: &String| line.contains("TCP_MISS/200");
+    assert!(direct.len() == 2 && direct.iter().any(is_miss), "{direct:?}");
     assert!(failed.len() == 1 && failed[0].contains("/closed"), "{failed:?}");
     assert!(hits.len() == 2 && hits.iter().all(|line| line.contains("HIT/200")), "{hits:?}");
 }

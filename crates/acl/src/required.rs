@@ -47,7 +47,15 @@ pub(crate) fn required(pattern: &str) -> Option<Required> {
                 (None, tail)
             }
             '(' | ')' | '}' => break,
-            '.' | '+' | '$' | '^' => (None, tail),
+            '+' => {
+                // Another repetition behind it may make the character before optional.
+                let may_be_none = tail.trim_start_matches('+').starts_with(['*', '?', '{']);
+                if let (true, Some(run)) = (may_be_none, runs.last_mut()) {
+                    run.pop();
+                }
+                (None, tail)
+            }
+            '.' | '$' | '^' => (None, tail),
             other => (Some(other), tail),
         };
         match (literal, runs.last_mut()) {
@@ -87,6 +95,10 @@ mod tests {
             ("abc*def", Some(("def", false))),
             ("abcd?e", Some(("abc", false))),
             ("abc+d", Some(("abc", false))),
+            ("abc+*d", Some(("ab", false))),
+            ("a+*", None),
+            ("a++?b*", None),
+            ("^ab+?", Some(("a", true))),
             ("^ab{2}", Some(("a", true))),
             ("x{2}yyyy", None),
             ("^a*bc", Some(("bc", false))),

@@ -106,12 +106,13 @@ fn push_acl_kinds(out: &mut String) {
     );
     out.push_str(
         "`arp` is about the client's hardware address (MAC) in the kernel's table of neighbours, which is asked \
-         whenever the ACL is: no answer is kept. Clients with IPv6, and those that are not on a network of \
-         this machine, do not match. If the client is on such a network and its address is not known, no \
-         `arp` can be answered, and lists do as for a `dst` without an answer. `eui64` is about the last 64 \
+         whenever the ACL is: no answer is kept. Clients with IPv6, and those on this machine, do not match. \
+         If the kernel does not know the address, as of a client behind a router, no `arp` can be answered \
+         (Squid's does not match), and lists do as for a `dst` without an answer: decide about such clients \
+         before. `eui64` is about the last 64 \
          bits of a unique local address (`fc00::/7`) that was made from a hardware address, that is with \
-         `ff:fe` in their middle; all other clients do not match. Any client can choose its hardware \
-         address.\n\n",
+         `ff:fe` in their middle; all other clients do not match. Such an address has the second bit of the \
+         card's inverted: write `02:…` for a card `00:…`. Any client can choose its hardware address.\n\n",
     );
     out.push_str(
         "`transaction_initiator` matches with `client` or `all`, because every transaction comes from a client. \

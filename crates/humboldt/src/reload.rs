@@ -21,6 +21,7 @@ impl Reload {
     /// Begins, or sees to it that it begins when the one before has ended.
     pub(crate) fn begin(&mut self, source: &Source, cli: &Cli) {
         if self.running.is_some() {
+            tracing::warn!("the configuration is still being read; it will be read once more then");
             self.is_due = true;
             return;
         }

@@ -33,12 +33,14 @@ thread_local! {
     static TABLE: RefCell<Option<Table>> = const { RefCell::new(None) };
 }
 
-/// The EUI-48 (MAC) address of the machine at `ip`; `None` for one that is not on a network of
-/// ours. A system call or a few, none of which waits. The routes are read once in ten seconds.
+/// The EUI-48 (MAC) address of the machine at `ip`; `None` for one that is this machine by its
+/// loopback address. A system call or a few. Kernels before 6.10 have one lock for them and for
+/// changes of interfaces. The routes are read once in ten seconds.
 ///
 /// # Errors
-/// It cannot be told: the machine is on a network of ours, but the kernel does not know its
-/// address, or the kernel cannot be asked.
+/// It cannot be told: the kernel does not know the address, or cannot be asked. That no route leads
+/// to the machine without a gateway does not say that it is behind one: the routes may be of
+/// another table, or older than its network.
 pub fn hardware_address(ip: Ipv4Addr) -> io::Result<Option<[u8; 6]>> {
     if ip.is_loopback() || ip.is_unspecified() {
         return Ok(None);
@@ -68,18 +70,13 @@ impl Table {
     }
 
     fn find(&self, ip: Ipv4Addr) -> io::Result<Option<[u8; 6]>> {
-        let near = self.routes.interfaces_to(ip);
-        let others = self.routes.interfaces.iter().filter(|one| !near.contains(&one.as_str()));
-        for name in near.iter().copied().chain(others.map(String::as_str)) {
-            if let Some(address) = self.entry(name, ip) {
-                return Ok(Some(address));
-            }
+        // Elsewhere there may be an entry of another machine that once had this address.
+        let mut asked = self.routes.interfaces_to(ip);
+        if asked.is_empty() {
+            asked = self.routes.interfaces.iter().map(String::as_str).collect();
         }
-        let is_here = !self.routes.is_whole || near.iter().any(|name| self.has_neighbours(name));
-        match is_here {
-            true => Err(io::ErrorKind::NotFound.into()),
-            false => Ok(None),
-        }
+        let address = asked.into_iter().find_map(|name| self.entry(name, ip));
+        address.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// The entry of `ip` in the table of an Ethernet interface, if it is complete.
@@ -102,20 +99,6 @@ impl Table {
         let [a, b, c, d, e, f, ..] = request.arp_ha.sa_data;
         is_known.then_some([a, b, c, d, e, f].map(|byte| byte as u8))
     }
-
-    /// Whether machines on this interface have hardware addresses: not so in tunnels.
-    #[allow(unsafe_code)]
-    fn has_neighbours(&self, interface: &str) -> bool {
-        // SAFETY: all fields are integers or unions with integers, for which zeros are valid.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        put_name(&mut request.ifr_name, interface);
-        let descriptor = self.socket.as_raw_fd();
-        // SAFETY: the descriptor is open, and the call writes nothing but the `ifreq`.
-        let result = unsafe { libc::ioctl(descriptor, libc::SIOCGIFFLAGS as _, &raw mut request) };
-        // SAFETY: this is the field that the call fills in; before it, all are zeros.
-        let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-        result != 0 || flags & (libc::IFF_NOARP | libc::IFF_LOOPBACK | libc::IFF_POINTOPOINT) == 0
-    }
 }
 
 /// Puts a name into a field that a zero ends.
@@ -126,14 +109,12 @@ fn put_name(field: &mut [libc::c_char; libc::IFNAMSIZ], name: &str) {
     }
 }
 
-/// The routes of the main table.
+/// The routes of the main table: where the kernel is asked first.
 #[derive(Debug, Default)]
 struct Routes {
     routes: Vec<Route>,
     /// The interfaces of all routes, each once.
     interfaces: Vec<String>,
-    /// None was left out.
-    is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -147,14 +128,10 @@ struct Route {
 }
 
 impl Routes {
+    /// Lines that cannot be read, or have no room, are left out.
     fn parse(text: &str) -> Self {
-        let is_whole = (text.len() as u64) < ROUTES_BYTES_MAX;
-        let mut routes = Self { is_whole, ..Self::default() };
-        for line in text.lines().skip(1) {
-            if routes.add(line).is_none() {
-                routes.is_whole = false;
-            }
-        }
+        let mut routes = Self::default();
+        text.lines().skip(1).for_each(|line| _ = routes.add(line));
         routes
     }
 
@@ -229,7 +206,6 @@ mod tests {
     #[test]
     fn a_machine_is_on_the_networks_of_the_most_specific_routes_without_a_gateway() {
         let routes = routes();
-        assert!(routes.is_whole);
         for (ip, wanted) in [
             ("10.0.0.7", &["eth0"][..]),
             ("10.0.0.65", &[]),
@@ -245,14 +221,24 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_cannot_be_read_leave_it_open_who_is_near() {
+    fn routes_that_cannot_be_read_are_left_out() {
         for line in ["eth0", "eth0 x 0 1 0 0 0 0", "eth0 0 0 0001 0 0 0 y 0"] {
-            assert!(!Routes::parse(&format!("Iface\n{line}\n")).is_whole, "{line}");
+            assert!(Routes::parse(&format!("Iface\n{line}\n")).routes.is_empty(), "{line}");
         }
         let many: String =
             (0..=INTERFACES_MAX).map(|n| format!("v{n} {n:x} 0 1 0 0 0 FFFFFFFF\n")).collect();
         let routes = Routes::parse(&format!("Iface\n{many}"));
-        assert_eq!((routes.is_whole, routes.interfaces.len()), (false, INTERFACES_MAX));
+        assert_eq!(
+            (routes.routes.len(), routes.interfaces.len()),
+            (INTERFACES_MAX, INTERFACES_MAX)
+        );
+    }
+
+    #[test]
+    fn a_machine_that_the_kernel_does_not_know_has_no_answer() {
+        for far in [[203, 0, 113, 9], [198, 51, 100, 7]] {
+            assert!(hardware_address(far.into()).is_err(), "{far:?}");
+        }
     }
 
     #[test]

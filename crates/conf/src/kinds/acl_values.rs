@@ -12,6 +12,9 @@ use crate::types::{AclKind, is_initiator};
 const ANY_ADDRESS: [&str; 5] =
     ["0/0", "0.0.0.0/0", "0.0.0.0/0.0.0.0", "0.0.0.0-255.255.255.255", "0.0.0.0-0.0.0.0/0"];
 
+/// Longest name of a host in a request.
+const HOST_BYTES_MAX: usize = 255;
+
 /// Checks one value and gives back its normal form.
 ///
 /// # Errors
@@ -219,6 +222,9 @@ fn check_domain(value: &Token, line: &mut Line<'_>) {
             "this is a URL, not a domain: it never matches",
             Some("use `url_regex` for URLs"),
         );
+    } else if value.text.len() > HOST_BYTES_MAX + 1 {
+        let help = "if names have run together, put each on a line of its own";
+        line.warn(value, "no host has so long a name: this never matches", Some(help));
     }
 }
 
@@ -294,6 +300,8 @@ mod tests {
         assert!(!outcome("random 1/5").0 && outcome("random 5").0 && outcome("random 1/0").0);
         assert!(outcome("url_regex [").0 && !outcome("url_regex -i \\.exe$").0);
         assert_eq!(outcome("dstdomain *.example.com").1, 1);
+        let run_together = format!("dstdomain .{}.com", "a.example.com".repeat(20));
+        assert_eq!(outcome(&run_together), (false, 1, 0));
         assert_eq!(outcome("arp 00:11:22:33:44:55 0:1:2:a:B:c"), (false, 0, 0));
         assert!(outcome("arp 00-11-22-33-44-55").0 && outcome("arp 02:11:22:ff:fe:33:44:55").0);
         assert!(!outcome("eui64 02:11:22:ff:fe:33:44:55").0 && outcome("eui64 ::1").0);

@@ -184,7 +184,10 @@ fn collect(result: Result<Lookup, NetError>) -> Found {
 }
 
 fn first_name(result: Result<Lookup, NetError>) -> FoundName {
-    let lookup = result.map_err(explain)?;
+    let lookup = result.map_err(|error| match is_referral(&error) {
+        true => DnsError::ServFail("the server refers to others".into()),
+        false => explain(error),
+    })?;
     let mut first = None;
     let mut ttl_s = u32::MAX;
     for record in lookup.answers() {
@@ -199,6 +202,12 @@ fn first_name(result: Result<Lookup, NetError>) -> FoundName {
         first.get_or_insert_with(|| Arc::from(name));
     }
     Ok((first.ok_or(DnsError::Empty)?, Duration::from_secs(ttl_s.into())))
+}
+
+/// A server that does not ask for us only says who knows: that is no "there is none".
+fn is_referral(error: &NetError) -> bool {
+    let NetError::Dns(HickoryDnsError::NoRecordsFound(none)) = error else { return false };
+    none.response_code == ResponseCode::NoError && none.ns.is_some() && none.soa.is_none()
 }
 
 fn explain(error: NetError) -> DnsError {
