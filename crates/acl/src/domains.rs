@@ -5,15 +5,13 @@ use std::hash::BuildHasher;
 
 use hashbrown::hash_table::Entry as Place;
 use hashbrown::{DefaultHashBuilder, HashTable};
+use humboldt_http::uri::HOST_BYTES_MAX;
 use memchr::{memchr_iter, memrchr_iter};
 
 use crate::error::AclProblem;
 
 /// Most bytes of all names of one set: a name's place has 32 bits.
 const NAMES_BYTES_MAX: usize = 1 << 30;
-
-/// Longest name; no host is longer.
-const NAME_BYTES_MAX: usize = 255;
 
 /// A table of names, in one block of memory. A host is looked up, and then each domain above it:
 /// some accesses to memory, whatever the size.
@@ -110,7 +108,7 @@ fn stripped(value: &str) -> Option<(&str, bool)> {
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     let name = name.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(name);
-    (1..=NAME_BYTES_MAX).contains(&name.len()).then_some((name, subtree))
+    (1..=HOST_BYTES_MAX).contains(&name.len()).then_some((name, subtree))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use humboldt_conf::Need;
 use humboldt_http::Fields;
 
 use crate::addresses::AddressSet;
-use crate::decode::with_decoded;
+use crate::decode::{with_decoded, with_lower_case};
 use crate::domains::DomainSet;
 use crate::question::Question;
 use crate::ranges::RangeSet;
@@ -157,7 +157,7 @@ impl Acl {
                 .is_some_and(|identifier| identifiers.binary_search(&identifier).is_ok()),
             Matcher::ClientName(domains) => {
                 return self.client_name(subject, |name| {
-                    domains.contains(name.to_ascii_lowercase().as_bytes())
+                    with_lower_case(name.as_bytes(), |lower| domains.contains(lower))
                 });
             }
             Matcher::ClientNameRegex(regexes) => {

@@ -52,7 +52,7 @@ pub struct Known<'a> {
     /// with `none` matches; no other can be answered.
     pub dst_ips: Option<&'a [IpAddr]>,
     /// The client's EUI-48: `None` if not asked for yet, or if it cannot be told; `Some(None)` if
-    /// the client is on no network of this machine.
+    /// the client is this machine.
     pub hardware: Option<Option<[u8; 6]>>,
     /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
     pub client_name: Option<&'a str>,

@@ -1,6 +1,6 @@
 //! Sets of closed ranges, searched in logarithmic time.
 
-/// Of so many values one is also in a small table that the processor's caches have room for. A
+/// Of this many values one is also in a small table that the processor's caches have room for. A
 /// search begins there, and touches little of the rest.
 pub(crate) const SAMPLED: usize = 64;
 

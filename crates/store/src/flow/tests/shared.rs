@@ -62,18 +62,30 @@ fn the_writer_waits_for_a_slow_client_and_nobody_loses_a_byte() {
     assert!(!slow.holds_up());
 }
 
+/// The writer waits for the slower of two clients, until `leave` is done with that one.
+fn others_go_on(
+    cache_mem_bytes: u64,
+    leave: impl FnOnce(FlowReader) -> Option<FlowReader>,
+) -> Option<FlowReader> {
+    let (_, table) = table(cache_mem_bytes);
+    let (mut writer, slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
+    let wakes = Wakes::new();
+    let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
+    assert!(run_ahead(&mut writer, &mut fast, &wakes, &data) < data.len() as u64);
+    wakes.take();
+    let left = leave(slow);
+    assert_eq!(wakes.take(), 1);
+    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
+    left
+}
+
 #[test]
 fn a_slow_client_that_leaves_lets_the_others_go_on_at_once() {
     for cache_mem_bytes in [64 * MIB, 0] {
-        let (_, table) = table(cache_mem_bytes);
-        let (mut writer, slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
-        let wakes = Wakes::new();
-        let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
-        assert!(run_ahead(&mut writer, &mut fast, &wakes, &data) < data.len() as u64);
-        wakes.take();
-        drop(slow);
-        assert_eq!(wakes.take(), 1);
-        assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
+        others_go_on(cache_mem_bytes, |slow| {
+            drop(slow);
+            None
+        });
     }
 }
 
@@ -106,16 +118,11 @@ fn a_client_that_steps_aside_is_left_behind_only_as_far_as_others_are_held_up() 
 #[test]
 fn a_client_that_steps_aside_while_the_writer_waits_for_it_lets_it_go_on_at_once() {
     for cache_mem_bytes in [64 * MIB, MIB / 2, 0] {
-        let (_, table) = table(cache_mem_bytes);
-        let (mut writer, slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
-        let wakes = Wakes::new();
-        let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
-        assert!(run_ahead(&mut writer, &mut fast, &wakes, &data) < data.len() as u64);
-        wakes.take();
-        slow.step_aside();
-        assert_eq!(wakes.take(), 1);
-        assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
-        assert!(!slow.step_back());
+        let aside = others_go_on(cache_mem_bytes, |slow| {
+            slow.step_aside();
+            Some(slow)
+        });
+        assert!(!aside.expect("still there").step_back());
     }
 }
 
