@@ -9,6 +9,9 @@ mod acl_values;
 mod cache_dir;
 mod dir_options;
 mod headers;
+// The directives that use it follow.
+#[allow(dead_code)]
+mod helpers;
 mod logs;
 mod network;
 mod options;
