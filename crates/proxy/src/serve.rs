@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::HttpPort;
+use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
@@ -18,7 +18,7 @@ use crate::cut::Cut;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::indirect;
+use crate::rules::{indirect, original};
 use crate::special::unparsed;
 use crate::transaction::Transaction;
 
@@ -35,8 +35,13 @@ pub async fn serve_connection(
     port: Arc<HttpPort>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
+    let Ok(original) = original_destination(&stream, local, &port) else { return };
     keep_alive_probes(&stream, &port);
-    let connection = Rc::new(Connection::new(&core, client, local, port));
+    let mut connection = Connection::new(&core, client, local, port);
+    if let (Some(original), Some(facts)) = (original, Rc::get_mut(&mut connection.facts)) {
+        facts.original = Some(original);
+    }
+    let connection = Rc::new(connection);
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
@@ -54,6 +59,37 @@ pub async fn answer_one(
     humboldt_exchange::answer(&connection, exchange, head).await;
     connection.is_closed.set(true);
 }
+
+/// The address that the client of an intercepted connection connected to; `None` on other ports.
+///
+/// # Errors
+/// [`NotRedirected`]
+fn original_destination(
+    stream: &Stream,
+    local: SocketAddr,
+    port: &HttpPort,
+) -> Result<Option<SocketAddr>, NotRedirected> {
+    if port.mode != PortMode::Intercept {
+        return Ok(None);
+    }
+    let canonical = |address: SocketAddr| SocketAddr::new(unmapped(address.ip()), address.port());
+    match stream.original_destination().map(canonical) {
+        // The packet filter may know a connection that it leaves as it is. A request would lead
+        // from here to here.
+        Ok(original) if original != canonical(local) => Ok(Some(original)),
+        Ok(_) => {
+            tracing::debug!("port {}: a connection that was not redirected", port.name);
+            Err(NotRedirected)
+        }
+        Err(error) => {
+            tracing::debug!("port {}: a connection that was not redirected: {error}", port.name);
+            Err(NotRedirected)
+        }
+    }
+}
+
+/// The packet filter has not sent this connection to its `intercept` port.
+struct NotRedirected;
 
 /// Sets `tcpkeepalive=` of the port.
 fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
@@ -99,7 +135,7 @@ impl Connection {
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
-        let facts = Rc::new(ConnFacts { client, local, port, connections });
+        let facts = Rc::new(ConnFacts { client, local, original: None, port, connections });
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }
@@ -194,6 +230,9 @@ fn complete(
     request: &mut Request,
 ) -> Result<(), crate::errors::ErrorPage> {
     request.complete(client.request_body(), core.now())?;
+    if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
+        return Err(crate::errors::ErrorPage::HostConflict);
+    }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),
         None => None,

@@ -29,6 +29,8 @@ const NO_TLS: Status = Status::Ignored(
 pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Works => {
         "accel" "", "The port of an accelerator in front of servers.";
+        "intercept" "", "Connections that the packet filter of this machine redirects (NAT). One that it has not redirected is closed.";
+        "transparent" "", "Old name of `intercept`.";
         "name" "=NAME", "Name for `myportname`; the text before the options by default.";
         "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
         "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
@@ -54,11 +56,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Ignored("it is an option of `ftp_port`") => {
         "ftp-track-dirs" "", "FTP directories are tracked.";
     }
-    Status::Unsupported("the address that the client chose (SO_ORIGINAL_DST) is not read, and with Host alone any page could reach any host; send clients here by their own settings (PAC, WPAD)") => {
-        "intercept" "", "Connections that the packet filter redirects.";
-        "transparent" "", "Old name of `intercept`.";
-    }
-    Status::Unsupported("transparent proxying with the client's address is not implemented") => {
+    Status::Unsupported("transparent proxying with the client's address is not implemented; `intercept` sends requests from this machine's own address") => {
         "tproxy" "", "Redirected connections that keep their addresses.";
     }
     Status::Unsupported("the PROXY protocol is not implemented, and clients' addresses would be wrong without it") => {
@@ -178,6 +176,7 @@ fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
 fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, Problem> {
     let mode = match name {
         "accel" | "vhost" => PortMode::Accel,
+        "intercept" | "transparent" => PortMode::Intercept,
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
@@ -377,10 +376,13 @@ mod tests {
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
         assert!(port("80 require-proxy-header").is_err());
-        for option in ["intercept", "transparent", "tproxy"] {
-            let why = port(&format!("80 {option}")).expect_err("redirected connections");
-            assert!(why.contains(&format!("`{option}` is not supported")), "{why}");
+        let why = port("80 tproxy").expect_err("redirected connections");
+        assert!(why.contains("`tproxy` is not supported"), "{why}");
+        for option in ["intercept", "transparent"] {
+            let port = port(&format!("80 {option} name=a")).expect("parses");
+            assert_eq!((port.mode, &*port.name), (PortMode::Intercept, "a"));
         }
+        assert!(port("80 intercept defaultsite=x").is_err() && port("80 intercept accel").is_err());
         let (config, found) =
             parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
         assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 3));

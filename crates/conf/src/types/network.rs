@@ -13,6 +13,9 @@ pub enum PortMode {
     Forward,
     /// `accel`: clients believe this is the origin.
     Accel,
+    /// `intercept`: clients believe that they talk to the origin, and a packet filter sends their
+    /// connections here.
+    Intercept,
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.

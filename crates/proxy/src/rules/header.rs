@@ -207,7 +207,7 @@ fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let facts = request.facts();
     let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());
     let record = AccessRecord {
-        local: Some(facts.local),
+        local: Some(facts.chosen()),
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),
         version: Some(request.head.version),
