@@ -128,6 +128,14 @@ impl Stream {
         Poll::Ready(Ok(read.filled().len()))
     }
 
+    /// Reads what is there without taking it, once there is something.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_peek(cx, &mut ReadBuf::new(buffer)),
+            Self::Unix(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
     /// Reads once from a stream that others use too.
     pub fn poll_read_shared(
         &self,

@@ -26,6 +26,8 @@ pub(crate) struct ConnFacts {
     pub local: SocketAddr,
     /// The address that the client of an intercepted connection connected to.
     pub original: Option<SocketAddr>,
+    /// The address that the client connected to at the load balancer before this proxy.
+    pub announced: Option<SocketAddr>,
     /// The `http_port` that accepted it.
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
@@ -35,7 +37,7 @@ pub(crate) struct ConnFacts {
 impl ConnFacts {
     /// The address that the client connected to, as rules and logs see it.
     pub(crate) fn chosen(&self) -> SocketAddr {
-        self.original.unwrap_or(self.local)
+        self.original.or(self.announced).unwrap_or(self.local)
     }
 }
 

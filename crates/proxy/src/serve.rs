@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
+use humboldt_net::proxy_header::{self, Announced};
 
 use crate::client_counts::Counted;
 use crate::core::Core;
@@ -18,7 +20,7 @@ use crate::cut::Cut;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::{indirect, original};
+use crate::rules::{balancer, indirect, original};
 use crate::special::unparsed;
 use crate::transaction::Transaction;
 
@@ -30,18 +32,13 @@ const KEEPALIVE_PROBES: u32 = 9;
 /// Serves a connection until it ends.
 pub async fn serve_connection(
     core: Rc<Core>,
-    stream: Stream,
+    mut stream: Stream,
     client: SocketAddr,
     port: Arc<HttpPort>,
 ) {
-    let Ok(local) = stream.local_addr() else { return };
-    let Ok(original) = original_destination(&stream, local, &port) else { return };
+    let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
-    let mut connection = Connection::new(&core, client, local, port);
-    if let (Some(original), Some(facts)) = (original, Rc::get_mut(&mut connection.facts)) {
-        facts.original = Some(original);
-    }
-    let connection = Rc::new(connection);
+    let connection = Rc::new(Connection::new(&core, ends, port));
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
@@ -55,41 +52,92 @@ pub async fn answer_one(
     head: RequestHead,
 ) {
     let local = SocketAddr::new(client.ip(), port.port);
-    let connection = Connection::new(core, client, local, Arc::clone(port));
+    let connection = Connection::new(core, Ends::direct(client, local), Arc::clone(port));
     humboldt_exchange::answer(&connection, exchange, head).await;
     connection.is_closed.set(true);
 }
 
-/// The address that the client of an intercepted connection connected to; `None` on other ports.
-///
-/// # Errors
-/// [`NotRedirected`]
-fn original_destination(
-    stream: &Stream,
+/// The addresses of a connection: see [`ConnFacts`].
+pub(crate) struct Ends {
+    client: SocketAddr,
     local: SocketAddr,
-    port: &HttpPort,
-) -> Result<Option<SocketAddr>, NotRedirected> {
-    if port.mode != PortMode::Intercept {
-        return Ok(None);
+    original: Option<SocketAddr>,
+    announced: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Of a connection that comes from the client itself.
+    pub(crate) fn direct(client: SocketAddr, local: SocketAddr) -> Self {
+        Self { client, local, original: None, announced: None }
     }
+
+    /// `None`: no request of the connection may be answered.
+    async fn of(
+        core: &Core,
+        stream: &mut Stream,
+        client: SocketAddr,
+        port: &HttpPort,
+    ) -> Option<Self> {
+        let local = stream.local_addr().ok()?;
+        let direct = Self::direct(client, local);
+        if port.mode == PortMode::Intercept {
+            let original = Some(original_destination(stream, local, port)?);
+            return Some(Self { original, ..direct });
+        }
+        if !port.requires_proxy_header {
+            return Some(direct);
+        }
+        Some(match announced(core, stream, client, local, port).await? {
+            Some(told) => Self { client: told.client, announced: Some(told.local), ..direct },
+            None => direct,
+        })
+    }
+}
+
+/// The address that the client of an intercepted connection connected to; `None` if the packet
+/// filter has not sent the connection here.
+fn original_destination(stream: &Stream, local: SocketAddr, port: &HttpPort) -> Option<SocketAddr> {
     let canonical = |address: SocketAddr| SocketAddr::new(unmapped(address.ip()), address.port());
     match stream.original_destination().map(canonical) {
         // The packet filter may know a connection that it leaves as it is. A request would lead
         // from here to here.
-        Ok(original) if original != canonical(local) => Ok(Some(original)),
+        Ok(original) if original != canonical(local) => Some(original),
         Ok(_) => {
             tracing::debug!("port {}: a connection that was not redirected", port.name);
-            Err(NotRedirected)
+            None
         }
         Err(error) => {
             tracing::debug!("port {}: a connection that was not redirected: {error}", port.name);
-            Err(NotRedirected)
+            None
         }
     }
 }
 
-/// The packet filter has not sent this connection to its `intercept` port.
-struct NotRedirected;
+/// Reads the header of the PROXY protocol. `Some(None)`: it announces no client. `None`: the
+/// connection is not from a load balancer that is believed, or has no valid header in time.
+async fn announced(
+    core: &Core,
+    stream: &mut Stream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    port: &HttpPort,
+) -> Option<Option<Announced>> {
+    let snapshot = core.snapshot();
+    if !balancer::may_announce(&snapshot, port, peer, local) {
+        tracing::debug!("port {}: proxy_protocol_access denies {peer}", port.name);
+        return None;
+    }
+    let deadline = core.io.deadlines.slot();
+    deadline.arm(snapshot.config.request_start_timeout);
+    match deadline.guard(pin!(proxy_header::read(stream))).await {
+        Ok(Ok(header)) => Some(header),
+        Ok(Err(error)) => {
+            tracing::debug!("port {}: {peer}: {error}", port.name);
+            None
+        }
+        Err(_late) => None,
+    }
+}
 
 /// Sets `tcpkeepalive=` of the port.
 fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
@@ -124,18 +172,14 @@ pub(crate) enum Pending {
 
 impl Connection {
     /// Counts a connection.
-    pub(crate) fn new(
-        core: &Rc<Core>,
-        client: SocketAddr,
-        local: SocketAddr,
-        port: Arc<HttpPort>,
-    ) -> Self {
+    pub(crate) fn new(core: &Rc<Core>, ends: Ends, port: Arc<HttpPort>) -> Self {
+        let Ends { client, local, original, announced } = ends;
         core.connection_opened();
         core.count(Counter::ClientConnections, 1);
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
-        let facts = Rc::new(ConnFacts { client, local, original: None, port, connections });
+        let facts = Rc::new(ConnFacts { client, local, original, announced, port, connections });
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }

@@ -38,6 +38,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "vport" "[=PORT]", "Accelerator: URLs have this port, or that of the line, instead of the one in the Host field.";
         "protocol" "=http|https", "Accelerator: the scheme of the URLs.";
         "allow-direct" "", "Accelerator: requests may go to the host that they name.";
+        "require-proxy-header" "", "Connections begin with a header of the PROXY protocol, version 1 or 2, and come from those whom `proxy_protocol_access` allows. Others are closed.";
         "ignore-cc" "", "Cache-Control of requests is ignored.";
         "ipv4" "", "The wildcard address means IPv4 only.";
         "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
@@ -58,9 +59,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
     Status::Unsupported("transparent proxying with the client's address is not implemented; `intercept` sends requests from this machine's own address") => {
         "tproxy" "", "Redirected connections that keep their addresses.";
-    }
-    Status::Unsupported("the PROXY protocol is not implemented, and clients' addresses would be wrong without it") => {
-        "require-proxy-header" "", "Connections begin with a header of the PROXY protocol.";
     }
     NO_TLS => {
         "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
@@ -99,6 +97,10 @@ impl Kind for Ports {
                     other_option(&mut port, &token, name, value)?;
                 }
             }
+        }
+        if port.requires_proxy_header && port.mode == PortMode::Intercept {
+            let message = "a redirected connection has no header of the PROXY protocol";
+            return Err(spec.error(message).with_help("give each a port of its own"));
         }
         if let Some(other) =
             out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
@@ -235,6 +237,7 @@ fn other_option(
 ) -> Result<(), Problem> {
     match (name, value) {
         ("ignore-cc", _) => port.ignore_cc = true,
+        ("require-proxy-header", _) => port.requires_proxy_header = true,
         ("name", Some("")) => return Err(token.error("the name is missing")),
         ("name", Some(name)) => name.clone_into(&mut port.name),
         ("ipv4", _) if matches!(port.addr, Some(IpAddr::V6(_))) => {
@@ -375,7 +378,7 @@ mod tests {
         assert_eq!(p.tcpkeepalive, Some(TcpKeepalive { idle_s: 60, interval_s: 30, timeout_s: 3 }));
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
-        assert!(port("80 require-proxy-header").is_err());
+        assert!(port("80 require-proxy-header").expect("parses").requires_proxy_header);
         let why = port("80 tproxy").expect_err("redirected connections");
         assert!(why.contains("`tproxy` is not supported"), "{why}");
         for option in ["intercept", "transparent"] {

@@ -474,7 +474,7 @@ fn subject(request: &Request) -> Subject<'_> {
 }
 
 /// The client's hardware address, if the kernel can tell.
-fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
+pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
     let IpAddr::V4(client) = subject.client_ip else { return Some(None) };
     // A client on this machine has none.
     if subject.client_ip == subject.local_ip {
