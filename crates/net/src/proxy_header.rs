@@ -3,14 +3,19 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ppp::{v1, v2};
 use thiserror::Error;
 
 use crate::Stream;
 
-/// Length of the shortest header of each version; no header of version 1 ends before that.
+/// The beginning of version 1.
+const V1_SIGNATURE: &[u8] = b"PROXY ";
+
+/// The beginning of version 2.
+const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Length of the shortest header of version 1; no header of any version ends before that.
 const SHORTEST_V1_BYTES: usize = b"PROXY UNKNOWN\r\n".len();
 
 /// Longest header of version 1, by its specification.
@@ -53,13 +58,13 @@ pub enum ProxyHeaderError {
 pub async fn read(stream: &mut Stream) -> Result<Option<Announced>, ProxyHeaderError> {
     let mut header = vec![0; SHORTEST_V1_BYTES];
     read_exact(stream, &mut header).await?;
-    if header.starts_with(v2::PROTOCOL_PREFIX) {
+    if header.starts_with(V2_SIGNATURE) {
         read_v2(stream, &mut header).await?;
-        return of_v2(&header);
+        return of_v2(&header).ok_or(ProxyHeaderError::Malformed);
     }
-    if header.starts_with(v1::PROTOCOL_PREFIX.as_bytes()) {
+    if header.starts_with(V1_SIGNATURE) {
         read_v1(stream, &mut header).await?;
-        return of_v1(&header);
+        return of_v1(&header).ok_or(ProxyHeaderError::Malformed);
     }
     Err(ProxyHeaderError::Malformed)
 }
@@ -115,37 +120,67 @@ async fn read_exact(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn of_v1(header: &[u8]) -> Result<Option<Announced>, ProxyHeaderError> {
-    let header = v1::Header::try_from(header).map_err(|_| ProxyHeaderError::Malformed)?;
-    Ok(match header.addresses {
-        v1::Addresses::Tcp4(ip) => Some(Announced {
-            client: (ip.source_address, ip.source_port).into(),
-            local: (ip.destination_address, ip.destination_port).into(),
-        }),
-        v1::Addresses::Tcp6(ip) => Some(Announced {
-            client: (ip.source_address, ip.source_port).into(),
-            local: (ip.destination_address, ip.destination_port).into(),
-        }),
-        v1::Addresses::Unknown => None,
-    })
+/// The addresses in a line `PROXY TCP4 CLIENT LOCAL PORT PORT`. `None`: the line is malformed.
+fn of_v1(line: &[u8]) -> Option<Option<Announced>> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix("\r\n")?;
+    let mut words = line.split(' ').skip(1);
+    let is_v4 = match words.next()? {
+        "TCP4" => true,
+        "TCP6" => false,
+        // Whatever follows is to be ignored.
+        "UNKNOWN" => return Some(None),
+        _ => return None,
+    };
+    let mut address = || {
+        let ip: IpAddr = words.next()?.parse().ok()?;
+        (ip.is_ipv4() == is_v4).then_some(ip)
+    };
+    let (client, local) = (address()?, address()?);
+    let mut port = || {
+        let digits = words.next().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()))?;
+        digits.parse::<u16>().ok()
+    };
+    let (client_port, local_port) = (port()?, port()?);
+    let announced = Announced {
+        client: SocketAddr::new(client, client_port),
+        local: SocketAddr::new(local, local_port),
+    };
+    words.next().is_none().then_some(Some(announced))
 }
 
-fn of_v2(header: &[u8]) -> Result<Option<Announced>, ProxyHeaderError> {
-    let header = v2::Header::try_from(header).map_err(|_| ProxyHeaderError::Malformed)?;
-    if header.command == v2::Command::Local || header.protocol != v2::Protocol::Stream {
-        return Ok(None);
+/// The addresses in a header of version 2. `None`: it is malformed.
+fn of_v2(header: &[u8]) -> Option<Option<Announced>> {
+    const LOCAL: u8 = 0x20;
+    const PROXY: u8 = 0x21;
+    const TCP4: u8 = 0x11;
+    const TCP6: u8 = 0x21;
+    let (fixed, rest) = header.split_at_checked(FIXED_V2_BYTES)?;
+    let &[command, family, ..] = fixed.get(V2_SIGNATURE.len()..)? else { return None };
+    match (command, family) {
+        (PROXY, TCP4) => {
+            let (client, rest) = rest.split_first_chunk::<4>()?;
+            let (local, ports) = rest.split_first_chunk::<4>()?;
+            ends(Ipv4Addr::from(*client).into(), Ipv4Addr::from(*local).into(), ports)
+        }
+        (PROXY, TCP6) => {
+            let (client, rest) = rest.split_first_chunk::<16>()?;
+            let (local, ports) = rest.split_first_chunk::<16>()?;
+            ends(Ipv6Addr::from(*client).into(), Ipv6Addr::from(*local).into(), ports)
+        }
+        // The load balancer's own connection, or a client without an address of TCP.
+        (LOCAL | PROXY, _) => Some(None),
+        _ => None,
     }
-    Ok(match header.addresses {
-        v2::Addresses::IPv4(ip) => Some(Announced {
-            client: (ip.source_address, ip.source_port).into(),
-            local: (ip.destination_address, ip.destination_port).into(),
-        }),
-        v2::Addresses::IPv6(ip) => Some(Announced {
-            client: (ip.source_address, ip.source_port).into(),
-            local: (ip.destination_address, ip.destination_port).into(),
-        }),
-        v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
-    })
+}
+
+/// The addresses with the two ports that follow them.
+fn ends(client: IpAddr, local: IpAddr, ports: &[u8]) -> Option<Option<Announced>> {
+    let (client_port, rest) = ports.split_first_chunk::<2>()?;
+    let (local_port, _more) = rest.split_first_chunk::<2>()?;
+    Some(Some(Announced {
+        client: SocketAddr::new(client, u16::from_be_bytes(*client_port)),
+        local: SocketAddr::new(local, u16::from_be_bytes(*local_port)),
+    }))
 }
 
 #[cfg(test)]
@@ -194,7 +229,7 @@ mod tests {
     }
 
     fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
-        let mut header = v2::PROTOCOL_PREFIX.to_vec();
+        let mut header = V2_SIGNATURE.to_vec();
         header.extend([0x20 | command, family]);
         header.extend(u16::try_from(rest.len()).expect("a short part").to_be_bytes());
         header.extend(rest);
@@ -243,6 +278,12 @@ mod tests {
             b"PROXY TCP4 192.0.2.1 198.51.100.2 50000 80\n",
             b"PROXY TCP4 192.0.2.1 198.51.100.2 50000\r\n",
             b"PROXY TCP4 ::1 ::1 50000 80\r\n",
+            b"PROXY TCP4  192.0.2.1 198.51.100.2 50000 80\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.2 50000 80 1\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.2 +5000 80\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.2 65536 80\r\n",
+            b"PROXY UDP4 192.0.2.1 198.51.100.2 50000 80\r\n",
+            b"PROXY UNKNOWN \xff\r\n",
             b"",
             &long,
             &huge,
