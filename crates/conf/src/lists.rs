@@ -108,6 +108,7 @@ lists! {
     // list                                              asked of  slow    dst
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
     ProxyProtocolAccess = "proxy_protocol_access":       Request,  Never,  Never;
+    SpoofClientIp = "spoof_client_ip":                   Request,  Never,  Ahead;
     HttpAccess = "http_access":                          Request,  Waits,  Waits;
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
@@ -127,7 +128,6 @@ lists! {
     AccessLog = "access_log":                            End,      Never,  Ahead;
     // Not obeyed yet.
     AuthSchemes = "auth_schemes":                        Request, Never,  Never;
-    SpoofClientIp = "spoof_client_ip":                   Request, Never,  Never;
     SendHit = "send_hit":                                Answer,  Never,  Never;
     StoreMiss = "store_miss":                            Answer,  Never,  Never;
     Note = "note":                                       Request, Never,  Never;
@@ -282,9 +282,10 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 19] = [
+    const LINES: [&str; 20] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
+        "spoof_client_ip allow x",
         "http_access allow x",
         "adapted_http_access allow x",
         "http_reply_access allow x",
