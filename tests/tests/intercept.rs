@@ -3,6 +3,8 @@
 //!
 //! Needs root, `unshare`, `nsenter`, `ip`, `nft` and `curl`; without them it says so and passes.
 
+#![allow(clippy::print_stderr, reason = "says why a test is skipped")]
+
 use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply};
 use rustix::process::Signal;
@@ -41,8 +43,8 @@ acl purge method PURGE
 http_access allow purge
 ";
 
-/// The packet filter of the router for TPROXY. The first rule takes the answers of servers, which go
-/// to the clients' own addresses.
+/// The packet filter of the router for TPROXY. The first rule takes the answers of servers, which
+/// go to the clients' own addresses.
 const FILTER_TPROXY: &str = "\
 table ip transparent {
   chain incoming {
@@ -82,12 +84,12 @@ fn in_a_namespace(test: &str) {
     inside.arg("--net").arg(std::env::current_exe().expect("the path of this test"));
     let output = match inside.args(["--exact", test, "--ignored"]).output() {
         Ok(output) => output,
-        Err(error) => return println!("not tested: unshare: {error}"),
+        Err(error) => return eprintln!("skipped: unshare: {error}"),
     };
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let missing = ["unshare failed", "not there: "];
     if let Some(why) = text.lines().find(|line| missing.iter().any(|part| line.contains(part))) {
-        return println!("not tested: {why}");
+        return eprintln!("skipped: {why}");
     }
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -21,8 +21,8 @@ macro_rules! working {
     /// Nobody when there is no rule. It is asked before there is a request, about the address that
     /// the connection comes from.
     proxy_protocol_access: Vec<AccessRule> = Rules(""), "proxy_protocol_access allow|deny [!]ACL ...";
-    /// The requests of `tproxy` ports for which servers see the client's own address. All when there
-    /// is no rule.
+    /// The requests of `tproxy` ports for which servers see the client's own address. All when
+    /// there is no rule.
     spoof_client_ip: Vec<AccessRule> = Rules(""), "spoof_client_ip allow|deny [!]ACL ...";
     /// Whether that is the address found by `follow_x_forwarded_for`.
     tproxy_uses_indirect_client: bool = OnOff("off"), "tproxy_uses_indirect_client on|off";
