@@ -101,6 +101,9 @@ impl Shared {
 
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
+        if let (Some(logins), Some(earlier)) = (&snapshot.logins, &self.snapshot.load().logins) {
+            logins.inherit(earlier);
+        }
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 21] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -16,6 +16,7 @@ const ROWS: [&str; 20] = [
     "humboldt-freshness",
     "humboldt-conf",
     "humboldt-acl",
+    "humboldt-logins",
     "humboldt-store",
     "humboldt-schemes",
     "humboldt-stores",

@@ -1,6 +1,7 @@
 //! The types of the typed configuration, for the rest of the program. No parsing here.
 
 mod access;
+mod auth;
 mod logs;
 mod network;
 mod storage;
@@ -9,6 +10,7 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
+pub use auth::{Authentication, BasicAuth};
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
