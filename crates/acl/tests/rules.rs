@@ -38,13 +38,9 @@ fn definitions(text: &str) -> Vec<AclDef> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let words: Vec<&str> = line.split(' ').collect();
         let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
-        let flags = AclFlags {
-            no_lookup: words.get(3) == Some(&"-n"),
-            every_user: words.get(3) == Some(&"REQUIRED"),
-            ..AclFlags::default()
-        };
-        let is_flag = |word: &str| matches!(word, "-n" | "REQUIRED");
-        let rest = words[3..].iter().filter(|word| !is_flag(word)).map(ToString::to_string);
+        let no_lookup = words.get(3) == Some(&"-n");
+        let flags = AclFlags { no_lookup, ..AclFlags::default() };
+        let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
         let values: Vec<String> = if kind == AclKind::AllOf {
             vec![rest.collect::<Vec<_>>().join(" ")]
         } else {

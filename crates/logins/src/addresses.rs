@@ -7,7 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::service::User;
+use crate::user::User;
 
 /// Most addresses of one user that are remembered; further ones are counted, and not remembered.
 pub(crate) const ADDRESSES_MAX: usize = 64;

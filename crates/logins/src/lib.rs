@@ -14,5 +14,7 @@ mod md5_crypt;
 mod password_file;
 mod remembered;
 mod service;
+mod user;
 
-pub use service::{Checked, Failure, Logins, User};
+pub use service::{Failure, Logins};
+pub use user::{Checked, User};

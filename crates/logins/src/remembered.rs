@@ -9,7 +9,7 @@ use humboldt_base::rng;
 use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::service::User;
+use crate::user::User;
 
 /// Most credentials that are remembered in all. When a shard is full, one of its credentials is
 /// forgotten, an expired one if there is one: they are checked again.

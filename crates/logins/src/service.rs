@@ -12,55 +12,7 @@ use crate::basic::{self, Read, as_text};
 use crate::checker::{Checker, QueueFull, Verdict};
 use crate::delays::{Delays, TooMany};
 use crate::remembered::{Lifetimes, Remembered};
-
-/// A user who has logged in.
-#[derive(Debug, PartialEq, Eq)]
-pub struct User {
-    name: Arc<str>,
-}
-
-impl User {
-    pub(crate) fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into() }
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn shared_name(&self) -> Arc<str> {
-        Arc::clone(&self.name)
-    }
-}
-
-/// A login that was checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Checked {
-    /// The credentials are right.
-    User {
-        /// Whose they are.
-        user: Arc<User>,
-        /// From how many addresses the user has come lately, this one included; 0 if no rule asks
-        /// for that.
-        addresses: u32,
-    },
-    /// There are no credentials, or they are wrong.
-    Missing {
-        /// The name that the client gave.
-        name: Option<Arc<str>>,
-    },
-}
-
-impl Checked {
-    /// The name that the client gave, right or wrong.
-    pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::User { user, .. } => Some(user.name()),
-            Self::Missing { name } => name.as_deref(),
-        }
-    }
-}
+use crate::user::{Checked, User};
 
 /// Why a login could not be checked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -126,17 +78,23 @@ impl Logins {
         })
     }
 
-    /// Takes over what an earlier configuration has learned, if it checked logins in the same way.
-    /// Only before the first use.
-    pub fn inherit(&self, earlier: &Self) {
+    /// Gets ready, before the first use. What an earlier configuration has learned is taken over
+    /// if it checked logins in the same way.
+    pub fn begin(&self, earlier: Option<&Self>) {
         let way = |basic: &BasicAuth| BasicAuth {
             realm: String::new(),
             credentials_ttl: Duration::ZERO,
             ..basic.clone()
         };
-        if way(&self.basic) == way(&earlier.basic) {
-            // Already in use: it has learned something itself.
-            _ = self.state.set(Arc::clone(earlier.state()));
+        let earlier = earlier.filter(|earlier| way(&earlier.basic) == way(&self.basic));
+        match (earlier, &self.basic.file) {
+            // It is set once only: what is in use already stays.
+            (Some(earlier), _) => _ = self.state.set(Arc::clone(earlier.state())),
+            (None, Some(file)) => {
+                let file = file.display();
+                tracing::info!("logins are checked against {file}, without a helper program");
+            }
+            (None, None) => {}
         }
     }
 
@@ -292,10 +250,10 @@ mod tests {
         let first = logins(&dir, "");
         check(&first, "anna:secret").expect("checked");
         let same = logins(&dir, "auth_param basic realm other");
-        same.inherit(&first);
+        same.begin(Some(&first));
         assert!(remembers(&same, "anna:secret"));
         let other = logins(&dir, "auth_param basic casesensitive on");
-        other.inherit(&first);
+        other.begin(Some(&first));
         assert!(!remembers(&other, "anna:secret"));
     }
 

@@ -84,8 +84,8 @@ impl Refusal {
 
 /// The URL of a redirect. `%u`, `%U`, `%s` and `%B` become the requested URL, `%H` its host, `%p`
 /// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%a` its
-/// user, `%h` our name, `%w` the administrator. All values are percent-encoded, so that no text from a client can
-/// end the field or start another part of the URL.
+/// user, `%h` our name, `%w` the administrator. All values are percent-encoded, so that no text
+/// from a client can end the field or start another part of the URL.
 pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
     let names = &request.snapshot().names;
     let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());
