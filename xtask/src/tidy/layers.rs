@@ -22,6 +22,7 @@ const ROWS: [&str; 21] = [
     "humboldt-stores",
     "humboldt-logs",
     "humboldt-net",
+    "humboldt-helpers",
     "humboldt-exchange",
     "humboldt-proxy",
     "humboldt-admin",

@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod helpers;
 mod logs;
 mod network;
 mod storage;
@@ -11,6 +12,7 @@ pub use access::{
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
 pub use auth::{Authentication, BasicAuth};
+pub use helpers::HelperChildren;
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
