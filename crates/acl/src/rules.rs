@@ -3,7 +3,7 @@
 use humboldt_conf::{AccessRule, Need};
 
 use crate::error::AclError;
-use crate::matcher::{Match, Term, all};
+use crate::matcher::{Last, Match, Term, all};
 use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
@@ -20,7 +20,7 @@ pub enum Verdict<'a> {
     Denied {
         /// The rule that matched, counted from 0; `None` if none did.
         rule: Option<usize>,
-        /// The last ACL of that rule, which selects the `deny_info` page.
+        /// The ACL that was checked last, of a group its member: it selects the `deny_info` page.
         last_acl: Option<&'a str>,
     },
     /// Not to be decided without this answer: get it and check again with it in
@@ -97,21 +97,22 @@ impl RuleList {
     /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only if all
     /// before it in its rule match, and no earlier rule does.
     pub fn check(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let mut last = None;
         for (index, rule) in self.rules.iter().enumerate() {
-            match all(&rule.terms, subject) {
+            match all(&rule.terms, subject, &mut last) {
                 Match::No => {}
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
-                Match::Yes => {
-                    let last_acl = rule.terms.last().map(|term| term.acl.name.as_ref());
-                    return Verdict::Denied { rule: Some(index), last_acl };
-                }
+                Match::Yes => return denied(Some(index), last),
             }
         }
-        if self.otherwise_allow {
-            Verdict::Allowed { rule: None }
-        } else {
-            Verdict::Denied { rule: None, last_acl: None }
+        match self.otherwise_allow {
+            true => Verdict::Allowed { rule: None },
+            false => denied(None, last),
         }
     }
+}
+
+fn denied(rule: Option<usize>, last: Last<'_>) -> Verdict<'_> {
+    Verdict::Denied { rule, last_acl: last.map(|acl| &*acl.name) }
 }
