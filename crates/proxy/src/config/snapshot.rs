@@ -14,6 +14,7 @@ use humboldt_net::pool::PoolLimits;
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
 use super::header_rules::HeaderRules;
+use super::helpers::HelperPrograms;
 use super::names::Names;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
@@ -84,6 +85,8 @@ pub struct Snapshot {
     pub asks_addresses: AsksAddresses,
     /// Whether the rules that permit a request may need the name of the client.
     pub(crate) permission_asks_name: bool,
+    /// Helper programs.
+    pub helpers: HelperPrograms,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -136,6 +139,7 @@ impl Snapshot {
             })?,
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
+            helpers: HelperPrograms::default(),
             acls,
             config,
         };
