@@ -20,9 +20,10 @@ mod rules;
 mod schedule;
 mod set;
 mod subject;
+mod users;
 
 pub use error::{AclError, AclProblem};
-pub use question::{Known, Question};
+pub use question::{Known, Login, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
 pub use subject::{Late, Subject};

@@ -10,11 +10,12 @@ use humboldt_http::Fields;
 use crate::addresses::AddressSet;
 use crate::decode::{with_decoded, with_lower_case};
 use crate::domains::DomainSet;
-use crate::question::Question;
+use crate::question::{Login, Question};
 use crate::ranges::RangeSet;
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
+use crate::users::UserSet;
 
 /// The result of a test.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) enum Match<'a> {
     No,
     /// Only the answer to this question can tell, and it is not known.
     Needs(Question<'a>),
+    /// This ACL asks for a login, and the client has none: the list ends here.
+    Challenge(&'a str),
 }
 
 impl From<bool> for Match<'_> {
@@ -39,6 +42,8 @@ pub(crate) struct Acl {
     pub(crate) name: Box<str>,
     /// Facts that it, or a member, may need before it can decide; each need once.
     pub(crate) needs: Box<[Need]>,
+    /// A denial that ends with it asks the client for a login, as in Squid.
+    pub(crate) wants_login: bool,
     pub(crate) matcher: Matcher,
 }
 
@@ -68,6 +73,25 @@ pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>) -> Match<'a> {
         .map(|term| term.check(subject))
         .find(|result| *result != Match::Yes)
         .unwrap_or(Match::Yes)
+}
+
+/// The ACL that was tested last when `terms` gave the result of [`all`]: the first that did not
+/// match, or the last one; of a group its member.
+pub(crate) fn last_tested<'a>(terms: &'a [Term], subject: &Subject<'_>) -> Option<&'a Acl> {
+    let decisive = terms.iter().find(|term| term.check(subject) != Match::Yes);
+    let acl = &*decisive.or(terms.last())?.acl;
+    let member = match &acl.matcher {
+        Matcher::AnyOf(members) => {
+            let matching = members.iter().find(|term| term.check(subject) == Match::Yes);
+            matching.or(members.last()).map(std::slice::from_ref)
+        }
+        Matcher::AllOf(lines) => {
+            let matching = lines.iter().find(|line| all(line, subject) == Match::Yes);
+            matching.or(lines.last()).map(|line| &**line)
+        }
+        _ => None,
+    };
+    member.and_then(|terms| last_tested(terms, subject)).or(Some(acl))
 }
 
 /// The test of each kind.
@@ -117,6 +141,10 @@ pub(crate) enum Matcher {
         regexes: RegexList,
     },
     Status(RangeSet<u16>),
+    User(UserSet),
+    UserRegex(RegexList),
+    /// The user comes from more addresses than this.
+    UserAddresses(u32),
     /// More connections than this.
     Connections(u32),
     /// One of these is there.
@@ -200,6 +228,13 @@ impl Acl {
             Matcher::Status(statuses) => {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
+            Matcher::User(users) => return self.user(subject, |name| users.contains(name)),
+            Matcher::UserRegex(regexes) => {
+                return self.user(subject, |name| regexes.is_match(name.as_bytes()));
+            }
+            Matcher::UserAddresses(most) => {
+                return self.user(subject, |_| subject.known.user_addresses > *most);
+            }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
             Matcher::Has { request, response } => {
                 *request && subject.request.is_some() || *response && subject.response.is_some()
@@ -217,6 +252,15 @@ impl Acl {
         match subject.known.client_name {
             Some(name) => test(name).into(),
             None => Match::Needs(Question::ClientName { acl: &self.name }),
+        }
+    }
+
+    /// Whether the client's user passes the test. As in Squid, `-` is nobody.
+    fn user(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
+        match subject.known.login {
+            Some(Login::User(name)) => (name != "-" && test(name)).into(),
+            Some(Login::Missing) => Match::Challenge(&self.name),
+            None => Match::Needs(Question::User { acl: &self.name }),
         }
     }
 }

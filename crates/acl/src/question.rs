@@ -25,13 +25,21 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The user whose credentials the client sends: [`Known::login`].
+    User {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
 }
 
 impl<'a> Question<'a> {
     /// The ACL that asks; of a group its member.
     pub fn acl(self) -> &'a str {
         match self {
-            Self::DstIps { acl } | Self::Hardware { acl } | Self::ClientName { acl } => acl,
+            Self::DstIps { acl }
+            | Self::Hardware { acl }
+            | Self::ClientName { acl }
+            | Self::User { acl } => acl,
         }
     }
 
@@ -41,8 +49,19 @@ impl<'a> Question<'a> {
             Self::DstIps { .. } => Need::DstIps,
             Self::Hardware { .. } => Need::Hardware,
             Self::ClientName { .. } => Need::ClientName,
+            Self::User { .. } => Need::User,
         }
     }
+}
+
+/// The result of the check of a client's credentials.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Login<'a> {
+    /// They are right: the name of the user.
+    User(&'a str),
+    /// There are none, or they are wrong. An ACL that asks ends its list at once, as in Squid: the
+    /// client is to send others.
+    Missing,
 }
 
 /// Answers to questions, as far as they are there. By default there is none.
@@ -56,4 +75,8 @@ pub struct Known<'a> {
     pub hardware: Option<Option<[u8; 6]>>,
     /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
     pub client_name: Option<&'a str>,
+    /// The login of the client; `None` if not checked yet, or if that failed.
+    pub login: Option<Login<'a>>,
+    /// The number of addresses from which its user has come lately, this one included.
+    pub user_addresses: u32,
 }

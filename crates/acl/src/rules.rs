@@ -3,7 +3,7 @@
 use humboldt_conf::{AccessRule, Need};
 
 use crate::error::AclError;
-use crate::matcher::{Match, Term, all};
+use crate::matcher::{Match, Term, all, last_tested};
 use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
@@ -22,6 +22,15 @@ pub enum Verdict<'a> {
         rule: Option<usize>,
         /// The last ACL of that rule, which selects the `deny_info` page.
         last_acl: Option<&'a str>,
+        /// The ACL that was tested last, if it is one about users: as in Squid, the client is then
+        /// asked for another login, also if no rule matched.
+        login: Option<&'a str>,
+    },
+    /// An ACL about users was reached, and the client has not logged in: the list ends there, and
+    /// the client is to be asked for a login. Lists that ask nobody for one take it as a denial.
+    Challenge {
+        /// The ACL.
+        acl: &'a str,
     },
     /// Not to be decided without this answer: get it and check again with it in
     /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
@@ -43,6 +52,8 @@ pub struct RuleList {
     rules: Box<[Rule]>,
     /// The decision if no rule matches.
     otherwise_allow: bool,
+    /// Some ACL asks for a login.
+    asks_login: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +90,10 @@ impl RuleList {
             return Err(errors);
         }
         let otherwise_allow = compiled.last().map_or(default_allow, |last| !last.allow);
-        Ok(Self { rules: compiled.into_boxed_slice(), otherwise_allow })
+        let mut list =
+            Self { rules: compiled.into_boxed_slice(), otherwise_allow, asks_login: false };
+        list.asks_login = list.may_need(Need::User);
+        Ok(list)
     }
 
     /// No rules: the default holds for everybody.
@@ -100,18 +114,28 @@ impl RuleList {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject) {
                 Match::No => {}
+                Match::Challenge(acl) => return Verdict::Challenge { acl },
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => {
                     let last_acl = rule.terms.last().map(|term| term.acl.name.as_ref());
-                    return Verdict::Denied { rule: Some(index), last_acl };
+                    let login = self.login(Some(rule), subject);
+                    return Verdict::Denied { rule: Some(index), last_acl, login };
                 }
             }
         }
         if self.otherwise_allow {
             Verdict::Allowed { rule: None }
         } else {
-            Verdict::Denied { rule: None, last_acl: None }
+            let login = self.login(self.rules.last(), subject);
+            Verdict::Denied { rule: None, last_acl: None, login }
         }
+    }
+
+    /// The ACL of the rule that was tested last, if it wants a login.
+    fn login<'a>(&self, rule: Option<&'a Rule>, subject: &Subject<'_>) -> Option<&'a str> {
+        let rule = rule.filter(|_| self.asks_login)?;
+        let last = last_tested(&rule.terms, subject).filter(|acl| acl.wants_login)?;
+        Some(&last.name)
     }
 }

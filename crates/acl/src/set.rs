@@ -13,6 +13,7 @@ use crate::matcher::{Acl, Matcher, Term};
 use crate::ranges::{RangeSet, parse_numbers};
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
+use crate::users::UserSet;
 
 /// Bound on groups (`any-of`, `all-of`) within groups.
 const MAX_NESTING: usize = 16;
@@ -110,7 +111,9 @@ impl Compiler<'_> {
         });
         let acl = matcher.map(|matcher| {
             let needs = needs_of(definition, &matcher);
-            Arc::new(Acl { name: definition.name.as_str().into(), needs, matcher })
+            let name = definition.name.as_str().into();
+            let wants_login = wants_login(definition.kind);
+            Arc::new(Acl { name, needs, wants_login, matcher })
         });
         // In a circle every member ends here once, with the error of the innermost.
         self.done.insert(folded(name), acl.clone());
@@ -137,6 +140,11 @@ fn needs_of(definition: &AclDef, matcher: &Matcher) -> Box<[Need]> {
     let of_members = members.iter().flat_map(|term| term.acl.needs.iter().copied());
     let needs: BTreeSet<Need> = definition.need().into_iter().chain(of_members).collect();
     needs.into_iter().collect()
+}
+
+/// Whether a denial that ends with an ACL of this kind asks for a login.
+fn wants_login(kind: AclKind) -> bool {
+    matches!(kind, AclKind::ProxyAuth | AclKind::ProxyAuthRegex)
 }
 
 /// Compiles a definition that does not refer to others. `number` is another one for each.
@@ -196,6 +204,9 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             Matcher::ResponseField { name, regexes }
         }
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
+        AclKind::ProxyAuth => Matcher::User(UserSet::compile(values, definition.flags)),
+        AclKind::ProxyAuthRegex => Matcher::UserRegex(regexes()?),
+        AclKind::MaxUserIp => Matcher::UserAddresses(addresses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
         AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
         AclKind::TransactionInitiator => {
@@ -212,7 +223,14 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
 /// An ACL without values never matches, which an empty file of values may well mean; only these
 /// make no sense so.
 fn needs_values(kind: AclKind) -> bool {
-    matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
+    matches!(
+        kind,
+        AclKind::ReqHeader
+            | AclKind::RepHeader
+            | AclKind::MaxConn
+            | AclKind::MaxUserIp
+            | AclKind::Random
+    )
 }
 
 fn check_words(kind: AclKind, values: &[String]) -> Result<(), AclProblem> {
@@ -287,6 +305,13 @@ fn named_field(values: &[String]) -> Result<(Box<[u8]>, RegexList), AclProblem> 
 fn connections(values: &[String]) -> Result<u32, AclProblem> {
     let value = values.last().ok_or(AclProblem::Missing)?;
     value.parse().map_err(|_| value_error(value, "a number of connections"))
+}
+
+/// The limit of `max_user_ip`. As in Squid one line is meant; of several the first counts.
+fn addresses(values: &[String]) -> Result<u32, AclProblem> {
+    let value = values.first().ok_or(AclProblem::Missing)?;
+    let limit = value.parse().ok().filter(|most| *most > 0);
+    limit.ok_or_else(|| value_error(value, "a number of addresses"))
 }
 
 /// The share of 2^64 that `0.25`, `1/4` or `1:3` means.

@@ -251,6 +251,8 @@ mod tests {
             "dst_as",
             "proxy_auth",
             "proxy_auth_regex",
+            // The manual calls it fast, but it asks for a login like the two above.
+            "max_user_ip",
             "external",
             "ext_user",
             "ext_user_regex",

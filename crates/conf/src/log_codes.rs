@@ -30,12 +30,14 @@ codes! {
     "tl" => LocalTime, "Local time, in a strftime format.";
     "tg" => GmtTime, "UTC, in a strftime format.";
     "tr" => ElapsedMs, "How long it took, in ms.";
-    ">h" => RequestField, "A field of the request, or all of them.";
+    ">h" => RequestField, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme.";
     ">Hs" => Status, "Status sent to the client.";
     "<Hs" => ServerStatus, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
     "Hs" => OldStatus, "Old name of >Hs.";
     "Ss" => ResultName, "Result code.";
     "Sh" => HierarchyName, "Hierarchy code.";
+    "un" => User, "Name of the user; also where the password was wrong, as the status then tells.";
+    "ul" => Login, "Same as un.";
     "mt" => MediaType, "Media type of the answer.";
     "rm" => Method, "Method.";
     ">rm" => ClientMethod, "Same as rm.";
@@ -59,7 +61,9 @@ codes! {
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
-    (&["un", "ul", "us", "ue", "credentials"], "clients are not authenticated"),
+    (&["us"], "certificates of clients are not asked for"),
+    (&["ue"], "external ACL helpers are not implemented"),
+    (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
     (&["et", "ea"], "external ACL helpers are not implemented"),
     (&["note"], "annotations are not implemented"),

@@ -10,6 +10,7 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
+use humboldt_logins::{Checked, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 
@@ -55,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
     /// The name of the client, or why there is none; empty before a rule needs it.
     pub(crate) client_name: OnceCell<NameAnswer>,
+    /// The login of the client, or why it could not be checked; empty before a rule needs it.
+    pub(crate) login: OnceCell<Result<Checked, Failure>>,
     /// The decision of `cache`, once there is one. The list is asked once.
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
@@ -79,6 +82,7 @@ impl Request {
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
             client_name: OnceCell::new(),
+            login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
             facts: Rc::clone(facts),
@@ -97,6 +101,7 @@ impl Request {
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
         self.client_name = OnceCell::new();
+        self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
         if !Rc::ptr_eq(&self.facts, facts) {
@@ -207,6 +212,12 @@ impl Request {
     /// The connection that brought it.
     pub(crate) fn facts(&self) -> &ConnFacts {
         &self.facts
+    }
+
+    /// The name that the client gave when it logged in, right or wrong; `None` also if no rule has
+    /// asked for a login.
+    pub(crate) fn user_name(&self) -> Option<&str> {
+        self.login.get()?.as_ref().ok()?.name()
     }
 
     /// The client's address.

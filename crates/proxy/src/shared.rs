@@ -36,6 +36,13 @@ pub trait InternalPages: Send + Sync {
     fn page(&self, name: &str) -> Option<Page>;
 }
 
+/// Gets the logins of a configuration ready.
+fn begin_logins(snapshot: &Snapshot, earlier: Option<&Snapshot>) {
+    if let Some(logins) = &snapshot.logins {
+        logins.begin(earlier.and_then(|earlier| earlier.logins.as_ref()));
+    }
+}
+
 /// Whether a page is closed to everybody (`cachemgr_passwd`).
 pub fn closes_page(config: &Config, name: &str) -> bool {
     // The directory of the pages is their index.
@@ -77,6 +84,7 @@ impl Shared {
         names: Arc<NameCache>,
         cores: usize,
     ) -> Arc<Self> {
+        begin_logins(&snapshot, None);
         Arc::new(Self {
             snapshot: ArcSwap::new(snapshot),
             access_logs: ArcSwap::from_pointee(access_logs),
@@ -105,6 +113,7 @@ impl Shared {
 
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
+        begin_logins(&snapshot, Some(&self.snapshot.load()));
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }

@@ -130,6 +130,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
+        user: request.user_name(),
         content_type,
         error: outcome.fault.as_ref().map(|fault| fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),

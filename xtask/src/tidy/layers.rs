@@ -16,6 +16,7 @@ const ROWS: [&str; 21] = [
     "humboldt-freshness",
     "humboldt-conf",
     "humboldt-acl",
+    "humboldt-logins",
     "humboldt-store",
     "humboldt-schemes",
     "humboldt-stores",

@@ -32,8 +32,13 @@ impl Kind for Acls {
         let kind = read_kind(&type_token, line)?;
         let index = find_or_define(out, &name, kind, &type_token, line)?;
         let mut values = Vec::new();
-        let flags = read_flags(kind, &mut values, line)?;
+        let mut flags = read_flags(kind, &mut values, line)?;
         read_values(kind, &name, &mut values, line)?;
+        // As in Squid the first word only: any other one is the name of a user.
+        if is_user_kind(kind) && values.first().is_some_and(|first| first == "REQUIRED") {
+            flags.every_user = true;
+            values.remove(0);
+        }
         if kind == AclKind::Has && values.len() != 1 {
             let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
             return Err(type_token
@@ -44,7 +49,14 @@ impl Kind for Acls {
         merge_flags(&mut def.flags, flags);
         let resets_case = kind.is_regex() && note_case(&name, &values, line);
         append(def, values, &name, resets_case)?;
-        if def.values.is_empty() {
+        if def.flags.every_user && !def.values.is_empty() {
+            let why = format!(
+                "`{}` has `REQUIRED`, which every user matches: the names mean nothing",
+                name.text
+            );
+            line.warn(&name, why, None);
+        }
+        if def.values.is_empty() && !def.flags.every_user {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
         remember_usability(kind, index, out, line);
@@ -140,6 +152,8 @@ fn read_flags(
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
             "-n" => flags.no_lookup = true,
+            "-i" => flags.ignore_case = true,
+            "-s" => flags.strict = true,
             // Of kinds that no rule may use yet.
             _ => {}
         }
@@ -265,6 +279,9 @@ fn strip_comment(row: &str) -> &str {
 
 fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
+    into.ignore_case |= flags.ignore_case;
+    into.every_user |= flags.every_user;
+    into.strict |= flags.strict;
 }
 
 /// Notes whether this line has `-i`; gives back whether one before it has. The values so far are

@@ -9,6 +9,27 @@ macro_rules! working {
     /// is compared without regard to case. A value `"file"` is replaced by the lines of that file.
     /// Predefined: `all`, `manager`, `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
+    /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`. The
+    /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
+    /// proxy checks it itself, without the program, on threads of its own, and reads it again when
+    /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
+    /// `{SHA}`, plain MD5 in hexadecimal, and DES. Other programs are not implemented yet.
+    /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
+    /// `children NUMBER`: most checks at one time (default 20, in fact never more than 8).
+    /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
+    /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
+    /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
+    /// ISO-8859-1 are converted. A client without a login gets 407, on ports with `accel` 401, as
+    /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
+    /// was the last one that was tested. After five wrong logins from one address within a minute,
+    /// checks for this address take turns, with a pause between them of up to a second. A client
+    /// that would wait for more than ten seconds is refused. Passwords are never logged. While
+    /// clients can log in, the program leaves no core dump.
+    auth_param: Authentication = AuthParams(""), "auth_param basic PARAMETER VALUE";
+    /// How long a right password that is not used is remembered.
+    authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
+    /// How long an address from which a user came counts for `max_user_ip`.
+    authenticate_ip_ttl: Duration = Seconds("1 second"), "authenticate_ip_ttl TIME";
     /// Clients whose X-Forwarded-For is trusted. The field is followed from its last address back,
     /// as long as this list allows the address before. It is asked while a request is being read:
     /// `dst` needs `-n` here.
@@ -85,12 +106,11 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
-    Unsupported("authentication is not implemented yet") {
-        "auth_param", "auth_param SCHEME PARAMETER VALUE", "Sets up a scheme of authentication and its helper.";
-        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-        "authenticate_ttl", "authenticate_ttl TIME", "How long a user is remembered after the last request.";
-        "authenticate_ip_ttl", "authenticate_ip_ttl TIME", "How long a user is tied to an address.";
+    Unsupported("`basic` is the only scheme, and is offered to everybody") {
         "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
+    }
+    Ignored("what has expired counts no more at once, and leaves its place to others") {
+        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
     }
     Unsupported("helpers for access rules are not implemented yet") {
         "external_acl_type", "external_acl_type NAME [OPTION ...] FORMAT HELPER", "Declares a helper program that answers `external` ACLs.";

@@ -39,12 +39,18 @@ impl AclDef {
     }
 }
 
-/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
-/// [`AclDef::values`]), and those of kinds that are not evaluated yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Flags between the type and the values of an `acl`, except those of kinds that are not evaluated
+/// yet, and except `-i` and `+i` of regular expressions (see [`AclDef::values`]).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFlags {
     /// `-n`: no name or address look-ups for this ACL.
     pub no_lookup: bool,
+    /// `-i` of kinds with names of users: the names have no case.
+    pub ignore_case: bool,
+    /// `REQUIRED` of kinds with names of users: every user matches.
+    pub every_user: bool,
+    /// `-s` of `max_user_ip`: see there.
+    pub strict: bool,
 }
 
 macro_rules! acl_kinds {
@@ -76,7 +82,7 @@ macro_rules! acl_kinds {
     };
 }
 
-const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
+const NO_EXTERNAL: Option<&str> = Some("external ACL helpers are not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
@@ -117,23 +123,23 @@ acl_kinds! {
     HttpStatus = "http_status", FAST, None;
     Browser = "browser", FAST, None;
     RefererRegex = "referer_regex", FAST, None;
-    ProxyAuth = "proxy_auth", USER, NO_AUTH;
-    ProxyAuthRegex = "proxy_auth_regex", USER, NO_AUTH;
+    ProxyAuth = "proxy_auth", USER, None;
+    ProxyAuthRegex = "proxy_auth_regex", USER, None;
     SnmpCommunity = "snmp_community", FAST, Some("SNMP is not implemented");
     MaxConn = "maxconn", FAST, None;
-    MaxUserIp = "max_user_ip", FAST, NO_AUTH;
+    MaxUserIp = "max_user_ip", USER, None;
     ReqMimeType = "req_mime_type", FAST, None;
     ReqHeader = "req_header", FAST, None;
     RepMimeType = "rep_mime_type", FAST, None;
     RepHeader = "rep_header", FAST, None;
-    External = "external", HELPER, Some("external ACL helpers are not implemented yet");
+    External = "external", HELPER, NO_EXTERNAL;
     UserCert = "user_cert", FAST, NO_TLS;
     CaCert = "ca_cert", FAST, NO_TLS;
-    ExtUser = "ext_user", HELPER, NO_AUTH;
-    ExtUserRegex = "ext_user_regex", HELPER, NO_AUTH;
+    ExtUser = "ext_user", HELPER, NO_EXTERNAL;
+    ExtUserRegex = "ext_user_regex", HELPER, NO_EXTERNAL;
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
-    Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
+    Tag = "tag", FAST, NO_EXTERNAL;
     HierCode = "hier_code", FAST, None;
     Note = "note", FAST, Some("annotations are not implemented yet, so that it would never match");
     AnnotateTransaction = "annotate_transaction", FAST, Some("annotations by rules are not implemented yet");

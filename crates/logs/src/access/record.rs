@@ -50,6 +50,8 @@ pub struct AccessRecord<'a> {
     pub peer: Peer<'a>,
     /// Its port, if a server was asked.
     pub peer_port: Option<u16>,
+    /// The user that the client names, right or wrong.
+    pub user: Option<&'a str>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
     /// Name of the error page sent (`ERR_DNS_FAIL`), or of the reason why the answer was cut off,
@@ -79,6 +81,7 @@ impl<'a> AccessRecord<'a> {
             hierarchy: Hierarchy::None,
             peer: Peer::None,
             peer_port: None,
+            user: None,
             content_type: None,
             error: None,
             error_detail: None,

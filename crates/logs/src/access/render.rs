@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use humboldt_conf::LogCode as Code;
-use humboldt_http::{Fields, Version};
+use humboldt_http::{FieldName, Fields, Version};
 use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
@@ -63,6 +63,12 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::RequestField => push_field(out, value, record.request),
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
+        }
+        Code::User | Code::Login => {
+            // One word in any case.
+            let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
+            let escape = escape.unwrap_or(Escape::PercentAll);
+            push_escaped(out, record.user.unwrap_or_default().as_bytes(), escape);
         }
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
@@ -130,20 +136,32 @@ fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>) {
     let escape = value.escape.unwrap_or(Escape::Percent);
     match &value.field {
         Some(name) => {
+            let id = FieldName::from_bytes(name);
             for (n, text) in fields.get_all_by_name(name).enumerate() {
                 if n > 0 {
                     push_escaped(out, b", ", escape);
                 }
-                push_escaped(out, text, escape);
+                push_escaped(out, without_secret(id, text), escape);
             }
         }
         None => {
-            for (_, name, text) in fields.iter() {
-                for piece in [name, b": ", text, b"\r\n"] {
+            for (id, name, text) in fields.iter() {
+                for piece in [name, b": ", without_secret(id, text), b"\r\n"] {
                     push_escaped(out, piece, escape);
                 }
             }
         }
+    }
+}
+
+/// The value of a field in a log, which has no credentials: of those only the scheme.
+fn without_secret(id: FieldName, text: &[u8]) -> &[u8] {
+    match id {
+        FieldName::Authorization | FieldName::ProxyAuthorization => {
+            let scheme = text.split(|byte| matches!(byte, b' ' | b'\t')).next();
+            scheme.filter(|scheme| scheme.len() < text.len()).unwrap_or_default()
+        }
+        _ => text,
     }
 }
 

@@ -8,6 +8,7 @@ use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::HeadLimits;
+use humboldt_logins::Logins;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
@@ -87,6 +88,10 @@ pub struct Snapshot {
     pub(crate) permission_asks_name: bool,
     /// Helper programs.
     pub helpers: HelperPrograms,
+    /// Whether they may need its login.
+    pub(crate) permission_asks_user: bool,
+    /// The logins of clients, if they can log in.
+    pub(crate) logins: Option<Logins>,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -140,18 +145,21 @@ impl Snapshot {
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
             helpers: HelperPrograms::default(),
+            permission_asks_user: false,
+            logins: Logins::new(&config),
             acls,
             config,
         };
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
-        snapshot.permission_asks_name = snapshot.permission_asks_name();
+        snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
+        snapshot.permission_asks_user = snapshot.permission_asks(Need::User);
         snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
     }
 
-    fn permission_asks_name(&self) -> bool {
+    fn permission_asks(&self, need: Need) -> bool {
         let mut lists = [Some(&self.http_access), self.adapted_access.as_ref()].into_iter();
-        lists.any(|list| list.is_some_and(|list| list.may_need(Need::ClientName)))
+        lists.any(|list| list.is_some_and(|list| list.may_need(need)))
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {

@@ -20,7 +20,7 @@ use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
-use crate::rules::own;
+use crate::rules::{login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
@@ -33,10 +33,22 @@ const NAMELESS: &str = "none";
 pub(crate) enum Decision<'l> {
     /// The list allows.
     Allowed,
-    /// The list denies. If a rule decided, this is the last ACL of the rule.
-    Denied(Option<&'l str>),
+    /// The list denies.
+    Denied(Denial<'l>),
+    /// The list ends at this ACL, which asks the client for a login. For a list that asks no
+    /// client this is a denial.
+    Challenge(&'l str),
     /// Neither: an ACL needs this fact, which is not known.
     Unanswered(Question<'l>),
+}
+
+/// The ACLs that a denial comes from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Denial<'l> {
+    /// If a rule decided, the last ACL of the rule.
+    last_acl: Option<&'l str>,
+    /// The ACL that asks the client for another login, if there is one.
+    login: Option<&'l str>,
 }
 
 impl<'l> Decision<'l> {
@@ -62,7 +74,8 @@ impl<'l> Decision<'l> {
     fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
         match self {
             Self::Allowed => Ok(()),
-            Self::Denied(last_acl) => Err(denied(last_acl)),
+            Self::Denied(denial) => Err(denied(denial.last_acl)),
+            Self::Challenge(acl) => Err(denied(Some(acl))),
             Self::Unanswered(question) => Err(Refusal::unanswered(question)),
         }
     }
@@ -73,7 +86,8 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
     fn from(verdict: Verdict<'l>) -> Self {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
+            Verdict::Denied { last_acl, login, .. } => Self::Denied(Denial { last_acl, login }),
+            Verdict::Challenge { acl } => Self::Challenge(acl),
             Verdict::Needs(question) => Self::Unanswered(question),
         }
     }
@@ -116,6 +130,11 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
             look_up_client(core, request).await;
             true
         }
+        Question::User { .. } if request.login.get().is_some() => false,
+        Question::User { .. } => {
+            check_login(request).await;
+            true
+        }
     }
 }
 
@@ -123,11 +142,18 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
 /// that is not known yet, see [`decide_permission`].
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
-    let subject = subject(request);
+    let mut subject = subject(request);
     for list in client_lists(snapshot) {
-        match check_list(list, request, &subject) {
+        let mut verdict = check_list(list, request, &subject);
+        if let Verdict::Needs(Question::User { .. }) = verdict
+            && login::remember(request, subject.client_ip)
+        {
+            subject.known = known(request);
+            verdict = check_list(list, request, &subject);
+        }
+        match verdict {
             Verdict::Needs(_) => return Poll::Pending,
-            decided => client_may(snapshot, decided.into())?,
+            decided => client_may(request, decided.into())?,
         }
     }
     Poll::Ready(permit_client(request, &subject))
@@ -137,13 +163,22 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     for list in client_lists(snapshot) {
-        client_may(snapshot, decide(core, list, request, None).await)?;
+        client_may(request, decide(core, list, request, None).await)?;
     }
     permit_client(request, &subject(request))
 }
 
-fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal> {
-    decision.permits(|last_acl| Refusal::of_request(snapshot.denials.find(last_acl)))
+/// The decision of a list about a client's request. Only here a client is asked for a login, as in
+/// Squid.
+fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> {
+    let denials = &request.snapshot().denials;
+    match decision {
+        Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
+        Decision::Denied(Denial { login: Some(acl), .. }) => {
+            Err(Refusal::login(request, denials.find(Some(acl))))
+        }
+        other => other.permits(|last_acl| Refusal::of_request(denials.find(last_acl))),
+    }
 }
 
 /// Applies [`permit`] to the lists of a client's request.
@@ -199,10 +234,20 @@ async fn look_up_client(core: &Core, request: &Request) {
     }
 }
 
+/// Checks the login of the client, once for each request.
+async fn check_login(request: &Request) {
+    Box::pin(login::check(request, client_ip(request), waiter(request))).await;
+}
+
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
 fn asker(request: &Request) -> Asker {
-    Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
+    Asker::Client(waiter(request))
+}
+
+/// The client for which the proxy works.
+fn waiter(request: &Request) -> IpAddr {
+    request.indirect_client.unwrap_or_else(|| request.client_ip())
 }
 
 /// The addresses of the host to which the request may connect.
@@ -241,6 +286,9 @@ pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
     if snapshot.permission_asks_name {
         Box::pin(look_up_client(core, request)).await;
     }
+    if snapshot.permission_asks_user {
+        check_login(request).await;
+    }
 }
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
@@ -256,6 +304,10 @@ pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
             _ => "a rule needs the name of the client".to_owned(),
+        },
+        (Need::User, _) => match request.login.get() {
+            Some(Err(failure)) => failure.reason().to_owned(),
+            _ => "a rule needs the login of the client".to_owned(),
         },
         (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
@@ -425,7 +477,8 @@ fn known(request: &Request) -> Known<'_> {
         Err(DnsError::NoSuchName | DnsError::Empty) => Some(NAMELESS),
         Err(_) => None,
     });
-    Known { dst_ips, client_name, ..Known::default() }
+    let (login, user_addresses) = (login::known(request), login::addresses(request));
+    Known { dst_ips, client_name, login, user_addresses, ..Known::default() }
 }
 
 /// The client as rules see it.

@@ -211,6 +211,7 @@ fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),
         version: Some(request.head.version),
+        user: request.user_name(),
         request: Some(&request.head.fields),
         ..AccessRecord::new(request.received, client)
     };
