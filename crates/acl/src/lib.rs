@@ -7,6 +7,7 @@
 //! answer, puts it into [`Known`], and asks again.
 
 mod addresses;
+mod annotations;
 mod decode;
 mod domains;
 mod error;
@@ -21,6 +22,7 @@ mod schedule;
 mod set;
 mod subject;
 
+pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
 pub use question::{Known, Question};
 pub use rules::{RuleList, Verdict};

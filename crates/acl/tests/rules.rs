@@ -38,7 +38,7 @@ fn definitions(text: &str) -> Vec<AclDef> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let words: Vec<&str> = line.split(' ').collect();
         let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
-        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n") };
+        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n"), ..AclFlags::default() };
         let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
         let values: Vec<String> = if kind == AclKind::AllOf {
             vec![rest.collect::<Vec<_>>().join(" ")]
@@ -50,7 +50,9 @@ fn definitions(text: &str) -> Vec<AclDef> {
             None => {
                 let line = u32::try_from(index).expect("few lines");
                 let location = Location { file: "squid.conf".into(), line, column: 5 };
-                defined.push(AclDef { name: name.into(), kind, flags, values, location });
+                let annotations = Vec::new();
+                let name = name.into();
+                defined.push(AclDef { name, kind, flags, values, annotations, location });
             }
         }
     }
@@ -636,6 +638,7 @@ proptest! {
             kind,
             flags: AclFlags::default(),
             values,
+            annotations: Vec::new(),
             location: Location::default(),
         };
         if let Ok(acls) = AclSet::compile(&[definition])

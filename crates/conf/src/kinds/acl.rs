@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::acl_values::check_value;
+use super::annotations::{is_list_flag, read_annotations, read_delimiters};
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::lists::{List, Need};
@@ -33,6 +34,10 @@ impl Kind for Acls {
         let index = find_or_define(out, &name, kind, &type_token, line)?;
         let mut values = Vec::new();
         let flags = read_flags(kind, &mut values, line)?;
+        let annotations = match kind.annotates() {
+            true => read_annotations(line)?,
+            false => Vec::new(),
+        };
         read_values(kind, &name, &mut values, line)?;
         if kind == AclKind::Has && values.len() != 1 {
             let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
@@ -42,9 +47,10 @@ impl Kind for Acls {
         }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
+        def.annotations.extend(annotations);
         let resets_case = kind.is_regex() && note_case(&name, &values, line);
         append(def, values, &name, resets_case)?;
-        if def.values.is_empty() {
+        if def.values.is_empty() && def.annotations.is_empty() {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
         remember_usability(kind, index, out, line);
@@ -103,7 +109,8 @@ fn find_or_define(
     };
     line.state.acls.insert(name.text.to_ascii_lowercase(), known);
     let flags = AclFlags::default();
-    out.push(AclDef { name: name.text.clone(), kind, flags, values: Vec::new(), location });
+    let (values, annotations) = (Vec::new(), Vec::new());
+    out.push(AclDef { name: name.text.clone(), kind, flags, annotations, values, location });
     Ok(index)
 }
 
@@ -126,7 +133,7 @@ fn read_flags(
             match flag {
                 "-i" | "+i" => kind.is_regex() || is_user_kind(kind),
                 "-n" => is_lookup_kind(kind),
-                _ if flag.starts_with("-m") => kind == AclKind::Note,
+                _ if is_list_flag(flag) => kind == AclKind::Note || kind.annotates(),
                 "-s" => kind == AclKind::MaxUserIp,
                 _ => flag.starts_with("--"),
             }
@@ -140,6 +147,7 @@ fn read_flags(
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
             "-n" => flags.no_lookup = true,
+            flag if is_list_flag(flag) => flags.delimiters = Some(read_delimiters(&token)?),
             // Of kinds that no rule may use yet.
             _ => {}
         }
@@ -198,15 +206,7 @@ fn read_values(
 /// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
-    matches!(
-        kind,
-        K::ReqHeader
-            | K::RepHeader
-            | K::Note
-            | K::External
-            | K::AnnotateClient
-            | K::AnnotateTransaction
-    )
+    matches!(kind, K::ReqHeader | K::RepHeader | K::Note | K::External)
 }
 
 /// The path in a value `"path"`, which is replaced by the lines of that file.
@@ -265,6 +265,9 @@ fn strip_comment(row: &str) -> &str {
 
 fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
+    if flags.delimiters.is_some() {
+        into.delimiters = flags.delimiters;
+    }
 }
 
 /// Notes whether this line has `-i`; gives back whether one before it has. The values so far are
@@ -292,7 +295,11 @@ fn append(
     }
     if has_leading_name(def.kind) && !values.is_empty() {
         let lead = values.remove(0);
-        if let Some(first) = def.values.first().filter(|first| !first.eq_ignore_ascii_case(&lead)) {
+        let is_same = |first: &&String| match def.kind {
+            AclKind::Note => **first == lead,
+            _ => first.eq_ignore_ascii_case(&lead),
+        };
+        if let Some(first) = def.values.first().filter(|first| !is_same(first)) {
             return Err(name
                 .error(format!("`{}` already looks at `{first}`, not `{lead}`", def.name))
                 .with_help("use one ACL for each, and group them with `any-of`"));

@@ -6,6 +6,7 @@
 mod access;
 mod acl;
 mod acl_values;
+mod annotations;
 mod cache_dir;
 mod dir_options;
 mod headers;
@@ -20,6 +21,7 @@ mod units;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
+pub(crate) use annotations::NoteRules;
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};

@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod network;
+mod notes;
 mod storage;
 
 pub use access::{
@@ -15,6 +16,7 @@ pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
     PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
+pub use notes::{Annotation, NoteRule};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 
 /// The position of a definition; for messages that are made after parsing.

@@ -20,6 +20,7 @@ use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
+use crate::rules::notes::Before;
 use crate::rules::own;
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
@@ -88,6 +89,7 @@ pub(crate) async fn decide<'l>(
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
     let mut subject = Subject { response, ..subject(request) };
+    let before = Before::of(request);
     let mut questions = 0;
     loop {
         let verdict = check_list(list, request, &subject);
@@ -97,6 +99,7 @@ pub(crate) async fn decide<'l>(
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
+        before.restore(request);
         subject.known = known(request);
     }
 }
@@ -109,8 +112,8 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
             look_up(core, request).await;
             true
         }
-        // The kernel has been asked.
-        Question::Hardware { .. } => false,
+        // The kernel has been asked, and what was not kept is lost.
+        Question::Hardware { .. } | Question::Notes { .. } => false,
         Question::ClientName { .. } if request.client_name.get().is_some() => false,
         Question::ClientName { .. } => {
             look_up_client(core, request).await;
@@ -123,23 +126,26 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
 /// that is not known yet, see [`decide_permission`].
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
-    let subject = subject(request);
+    let (subject, before) = (subject(request), Before::of(request));
     for list in client_lists(snapshot) {
         match check_list(list, request, &subject) {
-            Verdict::Needs(_) => return Poll::Pending,
+            Verdict::Needs(_) => {
+                before.restore(request);
+                return Poll::Pending;
+            }
             decided => client_may(snapshot, decided.into())?,
         }
     }
-    Poll::Ready(permit_client(request, &subject))
+    Poll::Ready(permit_client(request, &subject, &before))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let snapshot = request.snapshot();
+    let (snapshot, before) = (request.snapshot(), Before::of(request));
     for list in client_lists(snapshot) {
         client_may(snapshot, decide(core, list, request, None).await)?;
     }
-    permit_client(request, &subject(request))
+    permit_client(request, &subject(request), &before)
 }
 
 fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal> {
@@ -147,10 +153,15 @@ fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal
 }
 
 /// Applies [`permit`] to the lists of a client's request.
-fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
+fn permit_client(
+    request: &Request,
+    subject: &Subject<'_>,
+    before: &Before,
+) -> Result<(), Refusal> {
     let allow = |one: &Subject<'_>| {
         client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
     };
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
@@ -253,6 +264,7 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::Notes, _) => "there were more annotations than are kept".to_owned(),
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
             _ => "a rule needs the name of the client".to_owned(),
@@ -277,6 +289,8 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     let allow = |subject: &Subject<'_>| {
         client_lists(snapshot).all(|list| check_list(list, request, subject).is_allowed())
     };
+    let before = Before::of_another(request);
+    let allow = |subject: &Subject<'_>| before.what_if(request, || allow(subject));
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
@@ -285,9 +299,11 @@ pub(crate) fn may_connect(request: &Request) -> bool {
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
+    let before = Before::of(request);
     let decision = decide(core, list, request, None).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     match permit(request, &subject(request), allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
@@ -305,7 +321,8 @@ pub(crate) fn ask<'l>(
 
 /// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
 pub(crate) fn is_undecided(list: &RuleList, request: &Request, response: &ResponseHead) -> bool {
-    matches!(ask(list, request, Some(response)), Decision::Unanswered(_))
+    let ask = || ask(list, request, Some(response));
+    matches!(Before::of(request).what_if(request, ask), Decision::Unanswered(_))
 }
 
 /// Whether an answer may go to the client (`http_reply_access`).
@@ -393,8 +410,12 @@ pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
+    let before = Before::of(request);
     match check_list(list, request, &subject(request)) {
-        Verdict::Needs(_) => Poll::Pending,
+        Verdict::Needs(_) => {
+            before.restore(request);
+            Poll::Pending
+        }
         decided => {
             let allowed = Decision::from(decided).is_allowed();
             Poll::Ready(*request.may_use_cache.get_or_init(|| allowed))
@@ -456,6 +477,7 @@ fn subject(request: &Request) -> Subject<'_> {
         response: None,
         known: known(request),
         late: &Late::NONE,
+        annotated: Some(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
