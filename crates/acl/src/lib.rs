@@ -7,6 +7,7 @@
 //! answer, puts it into [`Known`], and asks again.
 
 mod addresses;
+mod annotations;
 mod decode;
 mod domains;
 mod error;
@@ -22,6 +23,7 @@ mod set;
 mod subject;
 mod users;
 
+pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
 pub use question::{Known, Login, Question};
 pub use rules::{RuleList, Verdict};

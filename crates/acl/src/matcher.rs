@@ -8,6 +8,7 @@ use humboldt_conf::Need;
 use humboldt_http::Fields;
 
 use crate::addresses::AddressSet;
+use crate::annotations::{Pairs, Wanted};
 use crate::decode::{with_decoded, with_lower_case};
 use crate::domains::DomainSet;
 use crate::question::{Login, Question};
@@ -160,6 +161,8 @@ pub(crate) enum Matcher {
         /// The bits drawn for it are below this.
         below: u64,
     },
+    Annotate(Pairs),
+    Note(Wanted),
     AnyOf(Box<[Term]>),
     /// Alternative lines, all terms of one of which must match.
     AllOf(Box<[Box<[Term]>]>),
@@ -168,6 +171,8 @@ pub(crate) enum Matcher {
 impl Acl {
     /// Whether the subject matches. Unknown facts do not match, as in Squid, except those that a
     /// question can provide, or has failed to provide.
+    // One line for each kind.
+    #[allow(clippy::too_many_lines)]
     pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
         let matched = match &self.matcher {
             Matcher::Source(addresses) => addresses.contains(subject.client_ip),
@@ -241,6 +246,16 @@ impl Acl {
             }
             Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
+            Matcher::Annotate(pairs) => {
+                if let Some(annotated) = subject.annotated {
+                    pairs.write(annotated);
+                }
+                true
+            }
+            Matcher::Note(wanted) => match subject.annotated {
+                Some(annotated) => return wanted.check(annotated, &self.name),
+                None => false,
+            },
             Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
             Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };

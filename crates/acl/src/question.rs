@@ -20,6 +20,11 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// All annotations. There were more than are kept, so there is no answer.
+    Notes {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
     /// The name of the client in the DNS: [`Known::client_name`].
     ClientName {
         /// The ACL that asks.
@@ -38,6 +43,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { acl }
             | Self::Hardware { acl }
+            | Self::Notes { acl }
             | Self::ClientName { acl }
             | Self::User { acl } => acl,
         }
@@ -48,6 +54,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { .. } => Need::DstIps,
             Self::Hardware { .. } => Need::Hardware,
+            Self::Notes { .. } => Need::Notes,
             Self::ClientName { .. } => Need::ClientName,
             Self::User { .. } => Need::User,
         }

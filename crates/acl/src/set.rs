@@ -7,6 +7,7 @@ use humboldt_conf::{AclDef, AclKind, Need, is_initiator, parse_eui48, parse_eui6
 use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
+use crate::annotations::{Pairs, Wanted};
 use crate::domains::DomainSet;
 use crate::error::{AclError, AclProblem};
 use crate::matcher::{Acl, Matcher, Term};
@@ -22,6 +23,7 @@ const MAX_NESTING: usize = 16;
 #[derive(Debug, Default)]
 pub struct AclSet {
     acls: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
+    formats: Vec<String>,
 }
 
 impl AclSet {
@@ -34,7 +36,7 @@ impl AclSet {
     pub fn compile(definitions: &[AclDef]) -> Result<Self, Vec<AclError>> {
         let by_name =
             definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();
-        let mut compiler = Compiler { by_name, done: HashMap::new() };
+        let mut compiler = Compiler { by_name, done: HashMap::new(), formats: Vec::new() };
         for definition in definitions {
             // Its error, if any, is in `done`.
             let _ = compiler.acl(&definition.name, 0);
@@ -48,7 +50,15 @@ impl AclSet {
                 }
             }
         }
-        if wrong.is_empty() { Ok(Self { acls: compiler.done }) } else { Err(wrong) }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok(Self { acls: compiler.done, formats: compiler.formats })
+    }
+
+    /// The formats of annotations (`logformat`), which [`crate::Annotated::formatted`] writes.
+    pub fn formats(&self) -> &[String] {
+        &self.formats
     }
 
     /// The ACL of this name, as a term of a rule.
@@ -73,6 +83,7 @@ fn undefined(name: &str) -> AclError {
 struct Compiler<'a> {
     by_name: HashMap<Box<str>, &'a AclDef>,
     done: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
+    formats: Vec<String>,
 }
 
 impl Compiler<'_> {
@@ -102,6 +113,11 @@ impl Compiler<'_> {
                 lines
                     .collect::<Result<Vec<_>, _>>()
                     .map(|lines| Matcher::AllOf(lines.into_boxed_slice()))
+            }
+            kind if kind.annotates() => {
+                let of_client = kind == AclKind::AnnotateClient;
+                let pairs = Pairs::compile(definition, of_client, &mut self.formats);
+                Ok(Matcher::Annotate(pairs))
             }
             _ => compile(definition, self.done.len()).map_err(wrong),
         };
@@ -204,7 +220,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             Matcher::ResponseField { name, regexes }
         }
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
-        AclKind::ProxyAuth => Matcher::User(UserSet::compile(values, definition.flags)),
+        AclKind::ProxyAuth => Matcher::User(UserSet::compile(values, &definition.flags)),
         AclKind::ProxyAuthRegex => Matcher::UserRegex(regexes()?),
         AclKind::MaxUserIp => Matcher::UserAddresses(addresses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
@@ -213,6 +229,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             Matcher::Always(values.iter().any(|value| is_initiator(value)))
         }
         AclKind::Has => has(values),
+        AclKind::Note => Matcher::Note(Wanted::compile(definition).ok_or(AclProblem::Missing)?),
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use humboldt_http::{RequestHead, ResponseHead};
 
+use crate::annotations::Annotated;
 use crate::question::Known;
 
 /// Facts that are known late, and only to few lists.
@@ -58,6 +59,8 @@ pub struct Subject<'a> {
     pub known: Known<'a>,
     /// Facts that only few lists know.
     pub late: &'a Late<'a>,
+    /// Its annotations; without them none is found or written.
+    pub annotated: Option<&'a dyn Annotated>,
     /// Unix seconds.
     pub now: i64,
     /// Offset of local time from UTC in seconds, positive in the east.
@@ -90,6 +93,7 @@ impl Default for Subject<'_> {
             response: None,
             known: Known::default(),
             late: &Late::NONE,
+            annotated: None,
             now: 0,
             local_offset_s: 0,
             connections_from_client: 0,

@@ -16,7 +16,7 @@ pub(crate) struct UserSet {
 }
 
 impl UserSet {
-    pub(crate) fn compile(values: &[String], flags: AclFlags) -> Self {
+    pub(crate) fn compile(values: &[String], flags: &AclFlags) -> Self {
         let spelled = |name: &String| match flags.ignore_case {
             true => name.to_ascii_lowercase(),
             false => name.clone(),
@@ -43,7 +43,7 @@ mod tests {
     fn names_have_case_unless_the_flag_says_otherwise() {
         let set = |ignore_case, every_user| {
             let flags = AclFlags { ignore_case, every_user, ..AclFlags::default() };
-            UserSet::compile(&["Anna".to_owned(), "bo".to_owned()], flags)
+            UserSet::compile(&["Anna".to_owned(), "bo".to_owned()], &flags)
         };
         for (user, exact, folded) in [
             ("Anna", true, true),

@@ -12,6 +12,7 @@ fn define(name: &str, kind: &str, words: &[&str]) -> AclDef {
         kind: AclKind::from_name(kind).expect("a kind"),
         flags: AclFlags { every_user, ..AclFlags::default() },
         values: values.collect(),
+        annotations: Vec::new(),
         location: Location::default(),
     }
 }

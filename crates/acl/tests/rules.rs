@@ -51,7 +51,9 @@ fn definitions(text: &str) -> Vec<AclDef> {
             None => {
                 let line = u32::try_from(index).expect("few lines");
                 let location = Location { file: "squid.conf".into(), line, column: 5 };
-                defined.push(AclDef { name: name.into(), kind, flags, values, location });
+                let annotations = Vec::new();
+                let name = name.into();
+                defined.push(AclDef { name, kind, flags, values, annotations, location });
             }
         }
     }
@@ -637,6 +639,7 @@ proptest! {
             kind,
             flags: AclFlags::default(),
             values,
+            annotations: Vec::new(),
             location: Location::default(),
         };
         if let Ok(acls) = AclSet::compile(&[definition])

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::notes::Notes;
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
@@ -29,6 +30,8 @@ pub(crate) struct ConnFacts {
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
     pub(crate) connections: Option<Connections>,
+    /// Annotations, for all its requests.
+    pub(crate) notes: RefCell<Notes>,
 }
 
 /// One request. Its buffers are reused: see [`Request::reuse`].
@@ -62,6 +65,8 @@ pub(crate) struct Request {
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
+    /// Annotations. A copy of the request shares them.
+    pub(crate) notes: Rc<RefCell<Notes>>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -85,6 +90,7 @@ impl Request {
             login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
+            notes: Rc::default(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -104,6 +110,10 @@ impl Request {
         self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
+        match Rc::get_mut(&mut self.notes) {
+            Some(own) => *own.get_mut() = Notes::NONE,
+            None => self.notes = Rc::default(),
+        }
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);
         }
@@ -117,6 +127,7 @@ impl Request {
     pub(crate) fn complete(&mut self, body: BodyLength, now: UnixMillis) -> Result<(), ErrorPage> {
         (self.body, self.received) = (body, now);
         let facts = Rc::clone(&self.facts);
+        self.take_client_notes();
         self.set_url(&facts)?;
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
@@ -126,6 +137,11 @@ impl Request {
             self.normalize_encoding();
         }
         Ok(())
+    }
+
+    /// Begins with the annotations of the connection.
+    pub(crate) fn take_client_notes(&self) {
+        self.notes.borrow_mut().clone_from(&self.facts.notes.borrow());
     }
 
     /// `normalize_accept_encoding`: the same normal form is sent to servers and selects variants.

@@ -1,6 +1,6 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -99,7 +99,8 @@ impl Connection {
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
-        let facts = Rc::new(ConnFacts { client, local, port, connections });
+        let notes = RefCell::default();
+        let facts = Rc::new(ConnFacts { client, local, port, connections, notes });
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }

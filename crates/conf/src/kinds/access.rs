@@ -263,12 +263,6 @@ mod tests {
     }
 
     #[test]
-    fn notes_never_match_so_no_rule_may_use_them() {
-        let found = errors("acl bad note team red\nhttp_access deny bad\nhttp_access allow all\n");
-        assert!(found.len() == 1 && found[0].contains("`note`"), "{found:?}");
-    }
-
-    #[test]
     fn what_only_an_answer_can_tell_is_refused_where_there_is_none_yet() {
         let acls = "acl video rep_mime_type ^video/\nacl bad http_status 500-599\nacl s rep_header Server x\n\
                     acl any any-of localhost video\n";

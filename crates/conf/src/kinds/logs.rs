@@ -4,7 +4,8 @@ use super::access::read_terms;
 use super::{Kind, units};
 use crate::diagnostics::{Problem, Severity};
 use crate::line::{Line, Token};
-use crate::log_format::log_parts;
+use crate::log_codes::LogCode;
+use crate::log_format::{LogPart, log_parts};
 use crate::types::{AccessLog, LogFormat};
 
 /// Formats that exist without a definition.
@@ -175,6 +176,21 @@ pub(super) fn check_log_format(format: &Token, line: &mut Line<'_>) {
         };
         let severity = if problem.is_error { Severity::Error } else { Severity::Warning };
         line.report(Problem { severity, at, message: problem.message, help: None });
+    }
+}
+
+/// As [`check_log_format`], for a value that is made before the request is answered.
+pub(super) fn check_early_log_format(format: &Token, line: &mut Line<'_>) {
+    check_log_format(format, line);
+    let (parts, _) = log_parts(&format.text);
+    let late = |part: &LogPart<'_>| match part {
+        LogPart::Value(value) => value.code.is_some_and(LogCode::is_of_the_answer),
+        LogPart::Text(_) => false,
+    };
+    if parts.iter().any(late) {
+        let help = "use codes of the request here; those of the answer are for logs and `note`";
+        let what = "a code of this format is not known before the answer: `-` is written";
+        line.warn(format, what, Some(help));
     }
 }
 

@@ -6,6 +6,7 @@
 mod access;
 mod acl;
 mod acl_values;
+mod annotations;
 mod auth;
 mod cache_dir;
 mod dir_options;
@@ -24,6 +25,7 @@ mod units;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
+pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};

@@ -92,6 +92,11 @@ macro_rules! working {
     request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
     /// Fields added to answers to clients.
     reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
+    /// Annotates transactions at their end, for `access_log` and its `%note`. Of the lines with one
+    /// name, the first whose ACLs all match counts. A value in quotes may have `logformat` codes.
+    /// For annotations that other rules see, use the ACL types `annotate_transaction` and
+    /// `annotate_client`.
+    note: Vec<NoteRule> = NoteRules(""), "note NAME VALUE [[!]ACL ...]";
     /// Pages of the manager, by name or `all`, that need no password (`none`) or that are disabled
     /// (`disable`). Passwords are not supported yet: a page with a password is shown to nobody. The
     /// first line that names a page counts; a page without a line is shown to all clients that
@@ -128,9 +133,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Unsupported("connections are not counted by client yet") {
         "client_ip_max_connections", "client_ip_max_connections NUMBER", "Most connections from one client's address.";
-    }
-    Unsupported("annotations are not implemented yet") {
-        "note", "note NAME VALUE [[!]ACL ...]", "Adds an annotation to matching requests.";
     }
     Ignored("every request is refused with an error page when it is not understood") {
         "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";

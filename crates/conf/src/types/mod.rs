@@ -5,6 +5,7 @@ mod auth;
 mod helpers;
 mod logs;
 mod network;
+mod notes;
 mod storage;
 
 pub use access::{
@@ -19,6 +20,7 @@ pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
     PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
+pub use notes::{Annotation, NoteRule};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 
 /// The position of a definition; for messages that are made after parsing.

@@ -1,8 +1,10 @@
 //! The facts about a request at its end.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::notes::Notes;
 use humboldt_http::{Fields, Version};
 
 use super::{Hierarchy, ResultTag};
@@ -61,6 +63,8 @@ pub struct AccessRecord<'a> {
     pub error_detail: Option<&'a str>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
+    /// Its annotations, which rules may change between one log and the next.
+    pub notes: Option<&'a RefCell<Notes>>,
 }
 
 impl<'a> AccessRecord<'a> {
@@ -86,6 +90,7 @@ impl<'a> AccessRecord<'a> {
             error: None,
             error_detail: None,
             request: None,
+            notes: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! A record through a compiled `logformat`.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_base::notes::Notes;
 use humboldt_conf::LogCode as Code;
 use humboldt_http::{FieldName, Fields, Version};
 use humboldt_sys::local_time;
@@ -61,6 +63,7 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
         Code::RequestField => push_field(out, value, record.request),
+        Code::Note => push_notes(out, value, record.notes),
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
@@ -163,6 +166,37 @@ fn without_secret(id: FieldName, text: &[u8]) -> &[u8] {
         }
         _ => text,
     }
+}
+
+/// The values of one note, or without a name all notes.
+fn push_notes(out: &mut Vec<u8>, value: &Value, notes: Option<&RefCell<Notes>>) {
+    let Some(notes) = notes.map(RefCell::borrow) else { return };
+    let escape = value.escape.unwrap_or(Escape::Percent);
+    let Some(wanted) = &value.field else {
+        for (name, text) in notes.iter() {
+            for piece in [name.as_bytes(), b": ", text, b"\r\n"] {
+                push_escaped(out, piece, escape);
+            }
+        }
+        return;
+    };
+    let (name, separator) = name_and_separator(wanted);
+    let values = notes.iter().filter(|(known, _)| known.as_bytes() == name);
+    for (n, (_, text)) in values.enumerate() {
+        if n > 0 {
+            push_escaped(out, separator, escape);
+        }
+        push_escaped(out, text, escape);
+    }
+}
+
+/// The name and the separator in `NAME`, `NAME:,`, `NAME:;` or `NAME::`, as in Squid.
+fn name_and_separator(argument: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = argument.iter().position(|byte| *byte == b':') else {
+        return (argument, b",");
+    };
+    let separator = argument.get(colon + 1..colon + 2).filter(|one| b",;:".contains(&one[0]));
+    (&argument[..colon], separator.unwrap_or(b","))
 }
 
 /// The parts of a logged URL. It has been validated long before; whatever is not there is empty.

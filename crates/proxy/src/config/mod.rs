@@ -7,6 +7,7 @@ mod hashing;
 pub(crate) mod header_rules;
 pub(crate) mod helpers;
 pub(crate) mod names;
+pub(crate) mod note_rules;
 pub(crate) mod peers;
 pub(crate) mod reply_rules;
 pub mod snapshot;

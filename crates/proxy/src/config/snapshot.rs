@@ -17,6 +17,7 @@ use super::denials::Denials;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
 use super::names::Names;
+use super::note_rules::NoteRules;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::url_pattern::UrlPattern;
@@ -79,6 +80,8 @@ pub struct Snapshot {
     pub peers: Peers,
     /// Rules about header fields.
     pub header_rules: HeaderRules,
+    /// Rules that annotate.
+    pub(crate) note_rules: NoteRules,
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
@@ -136,6 +139,7 @@ impl Snapshot {
             refresh_default: RefreshRule::default(),
             peers: Peers::compile(&acls, &config)?,
             header_rules: HeaderRules::compile(&acls, &config)?,
+            note_rules: NoteRules::compile(&acls, &config)?,
             outgoing: with_conditions(&acls, &config.tcp_outgoing_address, |rule| {
                 (rule.addr, &rule.terms)
             })?,
@@ -172,6 +176,7 @@ impl Snapshot {
             answers: self.reply_rules.iter().flat_map(ReplyRules::fast_lists).any(asks)
                 || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
+                || self.note_rules.lists().any(asks)
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
                 || self.outgoing.iter().any(|(_, list)| asks(list))

@@ -20,6 +20,7 @@ use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
+use crate::rules::notes::Before;
 use crate::rules::{login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
@@ -102,6 +103,7 @@ pub(crate) async fn decide<'l>(
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
     let mut subject = Subject { response, ..subject(request) };
+    let before = Before::of(request);
     let mut questions = 0;
     loop {
         let verdict = check_list(list, request, &subject);
@@ -111,6 +113,7 @@ pub(crate) async fn decide<'l>(
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
+        before.restore(request);
         subject.known = known(request);
     }
 }
@@ -123,8 +126,8 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
             look_up(core, request).await;
             true
         }
-        // The kernel has been asked.
-        Question::Hardware { .. } => false,
+        // The kernel has been asked, and what was not kept is lost.
+        Question::Hardware { .. } | Question::Notes { .. } => false,
         Question::ClientName { .. } if request.client_name.get().is_some() => false,
         Question::ClientName { .. } => {
             look_up_client(core, request).await;
@@ -142,30 +145,34 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
 /// that is not known yet, see [`decide_permission`].
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
-    let mut subject = subject(request);
+    let (mut subject, before) = (subject(request), Before::of(request));
     for list in client_lists(snapshot) {
         let mut verdict = check_list(list, request, &subject);
         if let Verdict::Needs(Question::User { .. }) = verdict
             && login::remember(request, subject.client_ip)
         {
+            before.restore(request);
             subject.known = known(request);
             verdict = check_list(list, request, &subject);
         }
         match verdict {
-            Verdict::Needs(_) => return Poll::Pending,
+            Verdict::Needs(_) => {
+                before.restore(request);
+                return Poll::Pending;
+            }
             decided => client_may(request, decided.into())?,
         }
     }
-    Poll::Ready(permit_client(request, &subject))
+    Poll::Ready(permit_client(request, &subject, &before))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let snapshot = request.snapshot();
+    let (snapshot, before) = (request.snapshot(), Before::of(request));
     for list in client_lists(snapshot) {
         client_may(request, decide(core, list, request, None).await)?;
     }
-    permit_client(request, &subject(request))
+    permit_client(request, &subject(request), &before)
 }
 
 /// The decision of a list about a client's request. Only here a client is asked for a login, as in
@@ -182,10 +189,11 @@ fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> 
 }
 
 /// Applies [`permit`] to the lists of a client's request.
-fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
+fn permit_client(request: &Request, subject: &Subject<'_>, before: &Before) -> Result<(), Refusal> {
     let allow = |one: &Subject<'_>| {
         client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
     };
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
@@ -301,6 +309,7 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::Notes, _) => "there were more annotations than are kept".to_owned(),
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
             _ => "a rule needs the name of the client".to_owned(),
@@ -329,6 +338,8 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     let allow = |subject: &Subject<'_>| {
         client_lists(snapshot).all(|list| check_list(list, request, subject).is_allowed())
     };
+    let before = Before::of_another(request);
+    let allow = |subject: &Subject<'_>| before.what_if(request, || allow(subject));
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
@@ -337,9 +348,11 @@ pub(crate) fn may_connect(request: &Request) -> bool {
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
+    let before = Before::of(request);
     let decision = decide(core, list, request, None).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     match permit(request, &subject(request), allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
@@ -357,7 +370,8 @@ pub(crate) fn ask<'l>(
 
 /// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
 pub(crate) fn is_undecided(list: &RuleList, request: &Request, response: &ResponseHead) -> bool {
-    matches!(ask(list, request, Some(response)), Decision::Unanswered(_))
+    let ask = || ask(list, request, Some(response));
+    matches!(Before::of(request).what_if(request, ask), Decision::Unanswered(_))
 }
 
 /// Whether an answer may go to the client (`http_reply_access`).
@@ -445,8 +459,12 @@ pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
+    let before = Before::of(request);
     match check_list(list, request, &subject(request)) {
-        Verdict::Needs(_) => Poll::Pending,
+        Verdict::Needs(_) => {
+            before.restore(request);
+            Poll::Pending
+        }
         decided => {
             let allowed = Decision::from(decided).is_allowed();
             Poll::Ready(*request.may_use_cache.get_or_init(|| allowed))
@@ -509,6 +527,7 @@ fn subject(request: &Request) -> Subject<'_> {
         response: None,
         known: known(request),
         late: &Late::NONE,
+        annotated: Some(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),

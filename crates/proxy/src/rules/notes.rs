@@ -1,0 +1,88 @@
+//! Annotations of requests and of clients' connections.
+
+use std::cell::RefCell;
+
+use humboldt_acl::{Annotated, RuleList};
+use humboldt_base::notes::Notes;
+use humboldt_logs::access::AccessRecord;
+
+use crate::config::header_rules::Value;
+use crate::request::Request;
+use crate::rules::format;
+
+impl Annotated for Request {
+    fn notes(&self) -> &RefCell<Notes> {
+        &self.notes
+    }
+
+    fn client_notes(&self) -> &RefCell<Notes> {
+        &self.facts().notes
+    }
+
+    fn formatted(&self, number: usize) -> Vec<u8> {
+        let format = self.snapshot().note_rules.formats.get(number);
+        format.map(|format| format::early(format, self)).unwrap_or_default()
+    }
+}
+
+/// The notes of a request and of its connection before a list is asked. Whoever asks it again, or
+/// asks what it would say, begins with the same notes, so that a rule that sets a note and another
+/// one that looks for it do not see what an earlier try has set.
+pub(crate) struct Before(Option<(Notes, Notes)>);
+
+impl Before {
+    /// Remembers the notes, if an ACL may change them.
+    pub(crate) fn of(request: &Request) -> Self {
+        let may_change = request.snapshot().note_rules.acls_annotate;
+        Self(
+            may_change
+                .then(|| (request.notes.borrow().clone(), request.facts().notes.borrow().clone())),
+        )
+    }
+
+    /// Brings the notes back.
+    pub(crate) fn restore(&self, request: &Request) {
+        if let Some((own, of_client)) = &self.0 {
+            request.notes.borrow_mut().clone_from(own);
+            request.facts().notes.borrow_mut().clone_from(of_client);
+        }
+    }
+
+    /// The result of `ask`, which begins with these notes and changes none.
+    pub(crate) fn what_if<T>(&self, request: &Request, ask: impl FnOnce() -> T) -> T {
+        let now = Self::of(request);
+        self.restore(request);
+        let result = ask();
+        now.restore(request);
+        result
+    }
+
+    /// The notes with which another request of the connection would begin.
+    pub(crate) fn of_another(request: &Request) -> Self {
+        let Self(now) = Self::of(request);
+        Self(now.map(|(_, of_client)| (of_client.clone(), of_client)))
+    }
+}
+
+/// Applies the lines of `note` to a request that has ended: of those with one name, the first whose
+/// condition `is_met`.
+pub(crate) fn add_at_end(
+    request: &Request,
+    record: &AccessRecord<'_>,
+    is_met: impl Fn(&RuleList) -> bool,
+) {
+    let rules = &request.snapshot().note_rules.at_end;
+    for (index, rule) in rules.iter().enumerate() {
+        let is_first = |name: &str| !rules[..index].iter().any(|earlier| earlier.name == name);
+        if !is_first(&rule.name) {
+            continue;
+        }
+        let lines = rules[index..].iter().filter(|line| line.name == rule.name);
+        let Some(line) = lines.into_iter().find(|line| is_met(&line.condition)) else { continue };
+        let value = match &line.value {
+            Value::Text(text) => text.clone(),
+            Value::Format(format) => format::written(format, record),
+        };
+        request.notes.borrow_mut().add(&line.name, &value);
+    }
+}
