@@ -156,6 +156,8 @@ pub(crate) enum Matcher {
 impl Acl {
     /// Whether the subject matches. Unknown facts do not match, as in Squid, except those that a
     /// question can provide, or has failed to provide.
+    // One line for each kind.
+    #[allow(clippy::too_many_lines)]
     pub(crate) fn check<'a>(&'a self, subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
         *last = Some(self);
         let matched = match &self.matcher {

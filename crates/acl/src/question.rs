@@ -43,6 +43,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { acl }
             | Self::Hardware { acl }
+            | Self::Notes { acl }
             | Self::ClientName { acl }
             | Self::Notes { acl }
             | Self::User { acl } => acl,

@@ -13,6 +13,7 @@ fn define(name: &str, kind: &str, words: &[&str]) -> AclDef {
         flags: AclFlags { every_user, ..AclFlags::default() },
         annotations: Vec::new(),
         values: values.collect(),
+        annotations: Vec::new(),
         location: Location::default(),
     }
 }

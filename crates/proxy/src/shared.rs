@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{self, Counter, Counters};
 use humboldt_conf::Config;
+use humboldt_helpers::Helpers;
 use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
@@ -69,6 +70,8 @@ pub struct Shared {
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
+    /// Processes of helper programs.
+    pub helpers: Helpers,
     internal: OnceLock<Box<dyn InternalPages>>,
 }
 
@@ -93,6 +96,7 @@ impl Shared {
             client_counts: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
+            helpers: Helpers::default(),
             internal: OnceLock::new(),
         })
     }

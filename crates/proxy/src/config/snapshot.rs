@@ -15,6 +15,7 @@ use humboldt_net::pool::PoolLimits;
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
 use super::header_rules::HeaderRules;
+use super::helpers::HelperPrograms;
 use super::names::Names;
 use super::note_rules::NoteRules;
 use super::peers::Peers;
@@ -88,6 +89,8 @@ pub struct Snapshot {
     pub asks_addresses: AsksAddresses,
     /// Whether the rules that permit a request may need the name of the client.
     pub(crate) permission_asks_name: bool,
+    /// Helper programs.
+    pub helpers: HelperPrograms,
     /// Whether they may need its login.
     pub(crate) permission_asks_user: bool,
     /// The logins of clients, if they can log in.
@@ -145,6 +148,7 @@ impl Snapshot {
             })?,
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
+            helpers: HelperPrograms::default(),
             permission_asks_user: false,
             logins: Logins::new(&config),
             acls,
