@@ -45,7 +45,6 @@ impl<'a> Question<'a> {
             | Self::Hardware { acl }
             | Self::Notes { acl }
             | Self::ClientName { acl }
-            | Self::Notes { acl }
             | Self::User { acl } => acl,
         }
     }

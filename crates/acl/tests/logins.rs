@@ -11,7 +11,6 @@ fn define(name: &str, kind: &str, words: &[&str]) -> AclDef {
         name: name.into(),
         kind: AclKind::from_name(kind).expect("a kind"),
         flags: AclFlags { every_user, ..AclFlags::default() },
-        annotations: Vec::new(),
         values: values.collect(),
         annotations: Vec::new(),
         location: Location::default(),

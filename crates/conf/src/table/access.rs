@@ -13,9 +13,13 @@ macro_rules! working {
     /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
     /// proxy checks it itself, without the program, on threads of its own, and reads it again when
     /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
-    /// `{SHA}`, plain MD5 in hexadecimal, and DES. Other programs are not implemented yet.
+    /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
+    /// with any other program: it is asked with Squid's protocol, a line with name and password.
+    /// What it tells with its result (`group=`, `message=` …) becomes annotations of the request.
+    /// If it fails, the request is refused. `key_extras "FORMAT"` adds to each question.
+    /// `children NUMBER` (default 20): its processes, with the options of other helpers; of a
+    /// password file most checks at one time, in fact never more than 8.
     /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
-    /// `children NUMBER`: most checks at one time (default 20, in fact never more than 8).
     /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
     /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
     /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
@@ -23,8 +27,8 @@ macro_rules! working {
     /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
     /// was the last one that was tested. After five wrong logins from one address within a minute,
     /// checks for this address take turns, with a pause between them of up to a second. A client
-    /// that would wait for more than ten seconds is refused. Passwords are never logged. While
-    /// clients can log in, the program leaves no core dump.
+    /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
+    /// moment on when clients can log in, the program leaves no core dump.
     auth_param: Authentication = AuthParams(""), "auth_param basic PARAMETER VALUE";
     /// How long a right password that is not used is remembered.
     authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";

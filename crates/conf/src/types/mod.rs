@@ -12,7 +12,7 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
-pub use auth::{Authentication, BasicAuth};
+pub use auth::{Authentication, BasicAuth, PasswordCheck};
 pub use helpers::HelperChildren;
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};

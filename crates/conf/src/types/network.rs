@@ -87,6 +87,11 @@ pub enum PeerSelection {
 pub enum PeerLogin {
     /// `PASS` or `PASSTHRU`: the credentials of the client go on.
     OfClient,
+    /// `PROXYPASS`: so do those, and those for a proxy go to an `originserver` as those for a
+    /// server.
+    OfClientForServer,
+    /// `*TEXT`: the name of the client's user, and this text, which begins with a colon.
+    NameOfUser(String),
     /// `user:password`, percent-decoded.
     Own(String),
 }

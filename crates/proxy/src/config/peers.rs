@@ -25,6 +25,10 @@ pub struct Peers {
 pub(crate) enum Login {
     /// Those of the client.
     OfClient,
+    /// Those of the client; a server gets those for a proxy.
+    OfClientForServer,
+    /// The name of the client's user, and this text.
+    NameOfUser(String),
     /// This value of Authorization or Proxy-Authorization.
     Own(String),
 }
@@ -207,11 +211,21 @@ impl Login {
     fn new(login: &PeerLogin) -> Self {
         match login {
             PeerLogin::OfClient => Self::OfClient,
-            PeerLogin::Own(login) => {
-                Self::Own(format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes())))
-            }
+            PeerLogin::OfClientForServer => Self::OfClientForServer,
+            PeerLogin::NameOfUser(text) => Self::NameOfUser(text.clone()),
+            PeerLogin::Own(login) => Self::Own(basic(login)),
         }
     }
+
+    /// Whether the client's own credentials go on.
+    pub(crate) fn is_of_client(&self) -> bool {
+        matches!(self, Self::OfClient | Self::OfClientForServer)
+    }
+}
+
+/// The value of Authorization or Proxy-Authorization with this name and password.
+pub(crate) fn basic(login: &str) -> String {
+    format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes()))
 }
 
 #[cfg(test)]

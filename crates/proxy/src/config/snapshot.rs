@@ -8,7 +8,6 @@ use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::HeadLimits;
-use humboldt_logins::Logins;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
@@ -16,6 +15,7 @@ use super::conditions::{AsksAddresses, compile_condition, compile_optional, with
 use super::denials::Denials;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
+use super::logins::ConfiguredLogins;
 use super::names::Names;
 use super::note_rules::NoteRules;
 use super::peers::Peers;
@@ -94,7 +94,7 @@ pub struct Snapshot {
     /// Whether they may need its login.
     pub(crate) permission_asks_user: bool,
     /// The logins of clients, if they can log in.
-    pub(crate) logins: Option<Logins>,
+    pub(crate) logins: Option<ConfiguredLogins>,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -150,10 +150,12 @@ impl Snapshot {
             permission_asks_name: false,
             helpers: HelperPrograms::default(),
             permission_asks_user: false,
-            logins: Logins::new(&config),
+            logins: ConfiguredLogins::new(&config),
             acls,
             config,
         };
+        let logins = snapshot.logins.as_mut();
+        logins.into_iter().for_each(|logins| logins.add_helper(&mut snapshot.helpers));
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
         snapshot.permission_asks_user = snapshot.permission_asks(Need::User);

@@ -3,14 +3,16 @@
 
 use std::net::IpAddr;
 
+use humboldt_acl::Login as Known;
 use humboldt_conf::ForwardedFor;
 use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
 use humboldt_store::StoredHead;
 
-use crate::config::peers::Login;
+use crate::config::peers::{Login, basic};
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Ruling};
+use crate::rules::login;
 
 /// How the request is sent on.
 #[derive(Copy, Clone, Debug)]
@@ -70,15 +72,7 @@ impl AskHead for Ask<'_> {
         if let Some(stored) = manner.validate {
             write_conditions(out, stored);
         }
-        match manner.login {
-            Some(Login::Own(login)) => {
-                let name: &[u8] =
-                    if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
-                out.field(name, login.as_bytes());
-            }
-            Some(Login::OfClient) if manner.to_proxy => write_clients_credentials(out, request),
-            _ => {}
-        }
+        write_login(out, request, manner.login, manner.to_proxy);
         header::add_to_request(out, request);
     }
 }
@@ -98,11 +92,7 @@ impl AskHead for AskTunnel<'_> {
     }
 
     fn write<S: FieldSink>(&self, out: &mut S) {
-        match self.login {
-            Some(Login::Own(login)) => out.field(b"Proxy-Authorization", login.as_bytes()),
-            Some(Login::OfClient) => write_clients_credentials(out, self.request),
-            None => {}
-        }
+        write_login(out, self.request, self.login, true);
     }
 }
 
@@ -114,6 +104,50 @@ const OF_CONNECTIONS: [&[u8]; 3] = [b"NTLM", b"Negotiate", b"Kerberos"];
 pub(crate) fn may_pass(value: &[u8]) -> bool {
     let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
     !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
+}
+
+/// The credentials for a parent: those of its own, or of the client.
+fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login>, to_proxy: bool) {
+    let name: &[u8] = if to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
+    match login {
+        Some(Login::Own(login)) => out.field(name, login.as_bytes()),
+        Some(Login::NameOfUser(text)) => {
+            let user = match login::known(request) {
+                Some(Known::User(name)) => name,
+                Some(Known::Missing) | None => "-",
+            };
+            out.field(name, basic(&format!("{user}{text}")).as_bytes());
+        }
+        Some(Login::OfClient | Login::OfClientForServer) if to_proxy => {
+            write_clients_credentials(out, request);
+        }
+        Some(Login::OfClientForServer) => {
+            let value = request.head.fields.get(FieldName::ProxyAuthorization);
+            let is_basic = |value: &&[u8]| {
+                value
+                    .split_at_checked(b"Basic ".len())
+                    .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Basic "))
+            };
+            if let Some(value) = value.filter(is_basic)
+                && !request.head.fields.has(FieldName::Authorization)
+            {
+                out.field(name, value);
+            }
+        }
+        Some(Login::OfClient) | None => {}
+    }
+}
+
+/// Whether the client's field Authorization stays here. An own one takes its place; and one with
+/// which the client has logged in here goes to nobody else, unless the parent is to get it.
+fn keeps_authorization(request: &Request, manner: &Manner<'_>) -> bool {
+    match manner.login {
+        Some(Login::Own(_) | Login::NameOfUser(_)) => {
+            !manner.to_proxy || login::uses_authorization(request)
+        }
+        Some(Login::OfClient | Login::OfClientForServer) => false,
+        None => login::uses_authorization(request),
+    }
 }
 
 /// The client's credentials for a proxy, which this one lets the next one check.
@@ -133,9 +167,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            FieldName::Authorization => {
-                !manner.to_proxy && matches!(manner.login, Some(Login::Own(_)))
-            }
+            FieldName::Authorization => keeps_authorization(request, manner),
             FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
                 manner.whole || manner.validate.is_some()
             }

@@ -2,20 +2,22 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::Login;
+use humboldt_acl::Login as Known;
 use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Fields};
-use humboldt_logins::Checked;
+use humboldt_logins::{Checked, Failure, Login};
 
+use crate::config::logins::ConfiguredLogins;
 use crate::errors::ErrorPage;
 use crate::request::Request;
+use crate::rules::format;
 
 /// The login as ACLs see it; `None` if it has not been checked, or could not be.
-pub(crate) fn known(request: &Request) -> Option<Login<'_>> {
+pub(crate) fn known(request: &Request) -> Option<Known<'_>> {
     let checked = request.login.get()?.as_ref().ok()?;
     Some(match checked {
-        Checked::User { user, .. } => Login::User(user.name()),
-        Checked::Missing { .. } => Login::Missing,
+        Checked::User { user, .. } => Known::User(user.name()),
+        Checked::Missing { .. } => Known::Missing,
     })
 }
 
@@ -36,23 +38,30 @@ fn field(request: &Request) -> FieldName {
     }
 }
 
+/// Whether the client has logged in here with the field Authorization.
+pub(crate) fn uses_authorization(request: &Request) -> bool {
+    request.login.get().is_some() && field(request) == FieldName::Authorization
+}
+
 /// Finds the login without waiting, for the client as rules see it. `false`: the credentials have
 /// to be checked.
 pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     if request.login.get().is_some() {
         return true;
     }
-    let found = match &request.snapshot().logins {
-        Some(logins) => {
-            let value = request.head.fields.get(field(request));
-            logins.remembered(value, client, request.received)
+    let value = request.head.fields.get(field(request));
+    let found = match (&request.snapshot().logins, value) {
+        (Some(configured), Some(value)) => {
+            let extras = extras(request, configured);
+            let login = Login { value, extras: &extras, client };
+            configured.logins.remembered(login, request.received)
         }
-        // No rule asks then.
-        None => Some(Checked::Missing { name: None }),
+        // Without a way to log in no rule asks.
+        (_, None) | (None, _) => Some(Checked::nobody()),
     };
     let is_known = found.is_some();
     if let Some(login) = found {
-        request.login.get_or_init(|| Ok(login));
+        note(request, Ok(login));
     }
     is_known
 }
@@ -62,10 +71,30 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
     if remember(request, client) {
         return;
     }
+    let snapshot = request.snapshot();
     let value = request.head.fields.get(field(request));
-    if let (Some(logins), Some(value)) = (&request.snapshot().logins, value) {
-        let checked = logins.check(value, client, asker).await;
-        request.login.get_or_init(|| checked);
+    if let (Some(configured), Some(value)) = (&snapshot.logins, value) {
+        let extras = extras(request, configured);
+        let login = Login { value, extras: &extras, client };
+        let helper = configured.running(&snapshot.helpers);
+        note(request, configured.logins.check(login, asker, helper).await);
+    }
+}
+
+/// The value of `key_extras`; empty without it.
+fn extras(request: &Request, configured: &ConfiguredLogins) -> Vec<u8> {
+    configured.key_extras.as_ref().map_or(Vec::new(), |extras| format::early(extras, request))
+}
+
+fn note(request: &Request, login: Result<Checked, Failure>) {
+    request.login.get_or_init(|| login);
+    annotate(request);
+}
+
+/// Puts what a helper program has told about the login among the annotations of the request.
+pub(crate) fn annotate(request: &Request) {
+    if let Some(Ok(login)) = request.login.get() {
+        login.told().annotate(&mut request.notes.borrow_mut());
     }
 }
 
@@ -84,7 +113,7 @@ pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
         401 => FieldName::WwwAuthenticate,
         _ => return,
     };
-    if let Some(logins) = &request.snapshot().logins {
-        fields.push(name, logins.challenge().as_bytes());
+    if let Some(configured) = &request.snapshot().logins {
+        fields.push(name, configured.logins.challenge().as_bytes());
     }
 }
