@@ -161,6 +161,16 @@ pub(crate) enum Matcher {
         /// The bits drawn for it are below this.
         below: u64,
     },
+    /// The answer of a helper.
+    External {
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
+        needs_user: bool,
+    },
+    ExtUser(UserSet),
+    ExtUserRegex(RegexList),
+    /// Tags.
+    Tag(Box<[String]>),
     Annotate(Pairs),
     Note(Wanted),
     AnyOf(Box<[Term]>),
@@ -246,6 +256,18 @@ impl Acl {
             }
             Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
+            Matcher::External { number, needs_user } => {
+                return self.external(*number, *needs_user, subject);
+            }
+            Matcher::ExtUser(users) => subject.told.is_some_and(|told| {
+                told.ext_user(&mut |user| users.contains(&String::from_utf8_lossy(user)))
+            }),
+            Matcher::ExtUserRegex(regexes) => {
+                subject.told.is_some_and(|told| told.ext_user(&mut |user| regexes.is_match(user)))
+            }
+            Matcher::Tag(tags) => subject.told.is_some_and(|told| {
+                told.tag(&mut |tag| tags.iter().any(|one| one.as_bytes() == tag))
+            }),
             Matcher::Annotate(pairs) => {
                 if let Some(annotated) = subject.annotated {
                     pairs.write(annotated);

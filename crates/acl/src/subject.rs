@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use humboldt_http::{RequestHead, ResponseHead};
 
 use crate::annotations::Annotated;
+use crate::externals::Told;
 use crate::question::Known;
 
 /// Facts that are known late, and only to few lists.
@@ -59,6 +60,8 @@ pub struct Subject<'a> {
     pub known: Known<'a>,
     /// Facts that only few lists know.
     pub late: &'a Late<'a>,
+    /// The facts that helpers have told.
+    pub told: Option<&'a dyn Told>,
     /// Its annotations; without them none is found or written.
     pub annotated: Option<&'a dyn Annotated>,
     /// Unix seconds.
@@ -93,6 +96,7 @@ impl Default for Subject<'_> {
             response: None,
             known: Known::default(),
             late: &Late::NONE,
+            told: None,
             annotated: None,
             now: 0,
             local_offset_s: 0,

@@ -106,7 +106,8 @@ mod tests {
     use crate::{Config, Severity, parse_str};
 
     fn parse(text: &str) -> (Config, String, bool, usize) {
-        let (config, found) = parse_str("t", &format!("http_port 1\n{text}\n"));
+        let (config, found) =
+            parse_str("t", &format!("http_port 1\nhttp_access allow all\n{text}\n"));
         let warnings = found.count(Severity::Warning);
         (config, found.render(false), found.has_errors(), warnings)
     }

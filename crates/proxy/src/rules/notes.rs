@@ -1,12 +1,14 @@
 //! Annotations of requests and of clients' connections.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use humboldt_acl::{Annotated, RuleList};
 use humboldt_base::notes::Notes;
 use humboldt_logs::access::AccessRecord;
 
 use crate::config::header_rules::Value;
+use crate::helped::Facts;
 use crate::request::Request;
 use crate::rules::format;
 
@@ -25,24 +27,27 @@ impl Annotated for Request {
     }
 }
 
-/// The notes of a request and of its connection before a list is asked. Whoever asks it again, or
+/// The notes of a request and of its connection, and what helpers have told, before a list is asked. Whoever asks it again, or
 /// asks what it would say, begins with the same notes, so that a rule that sets a note and another
 /// one that looks for it do not see what an earlier try has set.
-pub(crate) struct Before(Option<(Notes, Notes)>);
+pub(crate) struct Before(Option<(Notes, Notes, Option<Rc<Facts>>)>);
 
 impl Before {
     /// Remembers the notes, if an ACL may change them.
     pub(crate) fn of(request: &Request) -> Self {
-        let may_change = request.snapshot().note_rules.acls_annotate;
-        Self(
-            may_change
-                .then(|| (request.notes.borrow().clone(), request.facts().notes.borrow().clone())),
-        )
+        let snapshot = request.snapshot();
+        let may_change = snapshot.note_rules.acls_annotate || !snapshot.externals.is_empty();
+        let now = || {
+            let (own, of_client) = (&request.notes, &request.facts().notes);
+            (own.borrow().clone(), of_client.borrow().clone(), request.helped.facts())
+        };
+        Self(may_change.then(now))
     }
 
     /// Brings the notes back.
     pub(crate) fn restore(&self, request: &Request) {
-        if let Some((own, of_client)) = &self.0 {
+        if let Some((own, of_client, facts)) = &self.0 {
+            request.helped.restore(facts.clone());
             request.notes.borrow_mut().clone_from(own);
             request.facts().notes.borrow_mut().clone_from(of_client);
         }
@@ -60,7 +65,7 @@ impl Before {
     /// The notes with which another request of the connection would begin.
     pub(crate) fn of_another(request: &Request) -> Self {
         let Self(now) = Self::of(request);
-        Self(now.map(|(_, of_client)| (of_client.clone(), of_client)))
+        Self(now.map(|(_, of_client, _)| (of_client.clone(), of_client, None)))
     }
 }
 
