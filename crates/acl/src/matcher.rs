@@ -48,6 +48,10 @@ pub(crate) struct Acl {
     pub(crate) matcher: Matcher,
 }
 
+/// The ACL that was checked last; of a group the member. As in Squid, it selects the answer for a
+/// client that is denied, also where no rule matched.
+pub(crate) type Last<'a> = Option<&'a Acl>;
+
 /// An ACL in a rule or group, perhaps negated.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
@@ -57,8 +61,8 @@ pub(crate) struct Term {
 
 impl Term {
     #[inline]
-    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
-        match (self.acl.check(subject), self.negated) {
+    pub(crate) fn check<'a>(&'a self, subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
+        match (self.acl.check(subject, last), self.negated) {
             (Match::Yes, true) => Match::No,
             (Match::No, true) => Match::Yes,
             (result, _) => result,
@@ -68,31 +72,12 @@ impl Term {
 
 /// All of `terms` match. The first that does not decides, or asks: those behind it are not tested.
 #[inline]
-pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>) -> Match<'a> {
+pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
     terms
         .iter()
-        .map(|term| term.check(subject))
+        .map(|term| term.check(subject, last))
         .find(|result| *result != Match::Yes)
         .unwrap_or(Match::Yes)
-}
-
-/// The ACL that was tested last when `terms` gave the result of [`all`]: the first that did not
-/// match, or the last one; of a group its member.
-pub(crate) fn last_tested<'a>(terms: &'a [Term], subject: &Subject<'_>) -> Option<&'a Acl> {
-    let decisive = terms.iter().find(|term| term.check(subject) != Match::Yes);
-    let acl = &*decisive.or(terms.last())?.acl;
-    let member = match &acl.matcher {
-        Matcher::AnyOf(members) => {
-            let matching = members.iter().find(|term| term.check(subject) == Match::Yes);
-            matching.or(members.last()).map(std::slice::from_ref)
-        }
-        Matcher::AllOf(lines) => {
-            let matching = lines.iter().find(|line| all(line, subject) == Match::Yes);
-            matching.or(lines.last()).map(|line| &**line)
-        }
-        _ => None,
-    };
-    member.and_then(|terms| last_tested(terms, subject)).or(Some(acl))
 }
 
 /// The test of each kind.
@@ -183,7 +168,8 @@ impl Acl {
     /// question can provide, or has failed to provide.
     // One line for each kind.
     #[allow(clippy::too_many_lines)]
-    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
+    pub(crate) fn check<'a>(&'a self, subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
+        *last = Some(self);
         let matched = match &self.matcher {
             Matcher::Source(addresses) => addresses.contains(subject.client_ip),
             Matcher::Destination { addresses, no_lookup } => {
@@ -278,8 +264,12 @@ impl Acl {
                 Some(annotated) => return wanted.check(annotated, &self.name),
                 None => false,
             },
-            Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
-            Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
+            Matcher::AnyOf(terms) => {
+                return any(terms.iter().map(|term| term.check(subject, last)));
+            }
+            Matcher::AllOf(lines) => {
+                return any(lines.iter().map(|terms| all(terms, subject, last)));
+            }
         };
         matched.into()
     }

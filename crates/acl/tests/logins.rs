@@ -11,8 +11,8 @@ fn define(name: &str, kind: &str, words: &[&str]) -> AclDef {
         name: name.into(),
         kind: AclKind::from_name(kind).expect("a kind"),
         flags: AclFlags { every_user, ..AclFlags::default() },
-        values: values.collect(),
         annotations: Vec::new(),
+        values: values.collect(),
         location: Location::default(),
     }
 }
@@ -119,7 +119,9 @@ fn a_denial_that_ends_with_an_acl_about_users_asks_for_another_login() {
     ] {
         let list = list(rules);
         match list.check(&with(Some(Login::User("eve")))) {
-            Verdict::Denied { login: found, .. } => assert_eq!(found, login, "{rules}"),
+            Verdict::Denied { last_acl, wants_login, .. } => {
+                assert_eq!(last_acl.filter(|_| wants_login), login, "{rules}");
+            }
             other => panic!("{rules}: {other:?}"),
         }
     }

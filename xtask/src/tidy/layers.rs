@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 21] = [
+const ROWS: [&str; 22] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -16,13 +16,13 @@ const ROWS: [&str; 21] = [
     "humboldt-freshness",
     "humboldt-conf",
     "humboldt-acl",
-    "humboldt-logins",
     "humboldt-store",
     "humboldt-schemes",
     "humboldt-stores",
     "humboldt-logs",
     "humboldt-net",
     "humboldt-helpers",
+    "humboldt-logins",
     "humboldt-exchange",
     "humboldt-proxy",
     "humboldt-admin",

@@ -43,13 +43,13 @@ pub(crate) enum Decision<'l> {
     Unanswered(Question<'l>),
 }
 
-/// The ACLs that a denial comes from.
+/// The ACL that a denial comes from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Denial<'l> {
-    /// If a rule decided, the last ACL of the rule.
+    /// The ACL that was checked last.
     last_acl: Option<&'l str>,
-    /// The ACL that asks the client for another login, if there is one.
-    login: Option<&'l str>,
+    /// It asks the client for another login.
+    wants_login: bool,
 }
 
 impl<'l> Decision<'l> {
@@ -87,7 +87,9 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
     fn from(verdict: Verdict<'l>) -> Self {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, login, .. } => Self::Denied(Denial { last_acl, login }),
+            Verdict::Denied { last_acl, wants_login, .. } => {
+                Self::Denied(Denial { last_acl, wants_login })
+            }
             Verdict::Challenge { acl } => Self::Challenge(acl),
             Verdict::Needs(question) => Self::Unanswered(question),
         }
@@ -151,20 +153,17 @@ async fn answer(
 /// that is not known yet, see [`decide_permission`].
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
-    let (mut subject, before) = (subject(request), Before::of(request));
+    let (subject, before) = (subject(request), Before::of(request));
     for list in client_lists(snapshot) {
-        let mut verdict = check_list(list, request, &subject);
-        if let Verdict::Needs(Question::User { .. }) = verdict
-            && login::remember(request, subject.client_ip)
-        {
-            before.restore(request);
-            subject.known = known(request);
-            verdict = check_list(list, request, &subject);
-        }
-        match verdict {
-            Verdict::Needs(_) => {
+        match check_list(list, request, &subject) {
+            Verdict::Needs(question) => {
                 before.restore(request);
-                return Poll::Pending;
+                let asks_user = matches!(question, Question::User { .. });
+                let is_new = asks_user && request.login.get().is_none();
+                return match is_new && login::remember(request, subject.client_ip) {
+                    true => check(request),
+                    false => Poll::Pending,
+                };
             }
             decided => client_may(request, decided.into())?,
         }
@@ -187,8 +186,8 @@ fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> 
     let denials = &request.snapshot().denials;
     match decision {
         Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
-        Decision::Denied(Denial { login: Some(acl), .. }) => {
-            Err(Refusal::login(request, denials.find(Some(acl))))
+        Decision::Denied(Denial { last_acl, wants_login: true }) => {
+            Err(Refusal::login(request, denials.find(last_acl)))
         }
         other => other.permits(|last_acl| Refusal::of_request(denials.find(last_acl))),
     }
