@@ -26,8 +26,8 @@ mod users;
 
 pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
-pub use externals::{External, Told};
+pub use externals::External;
 pub use question::{Known, Login, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
-pub use subject::{Late, Subject};
+pub use subject::{Late, Subject, Told};

@@ -282,6 +282,25 @@ impl Acl {
         }
     }
 
+    /// Asks for the answer of the helper. As in Squid, a question that names a user needs a login
+    /// first.
+    pub(crate) fn external(
+        &self,
+        number: usize,
+        needs_user: bool,
+        subject: &Subject<'_>,
+    ) -> Match<'_> {
+        if needs_user {
+            match subject.known.login {
+                Some(Login::User(_)) => {}
+                Some(Login::Missing) => return Match::Challenge(&self.name),
+                None => return Match::Needs(Question::User { acl: &self.name }),
+            }
+        }
+        let answer = subject.told.and_then(|told| told.external(number, subject));
+        answer.map_or(Match::Needs(Question::Helper { acl: &self.name, number }), Match::from)
+    }
+
     /// Whether the client's user passes the test. As in Squid, `-` is nobody.
     fn user(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
         match subject.known.login {

@@ -65,18 +65,18 @@ impl Kind for ExternalAclTypes {
             cache_entries: CACHE_ENTRIES,
             children: HelperChildren::new(CHILDREN),
             quoting: ExternalQuoting::Url,
-            format: Vec::new(),
+            words: Vec::new(),
             adds_data: false,
             command: Vec::new(),
         };
         let word = read_options(&mut one, line)?;
-        let program = read_format(&mut one.format, word, line)?;
-        one.adds_data = !one.format.iter().any(|part| part.code == ExternalCode::Data);
+        let program = read_format(&mut one.words, word, line)?;
+        one.adds_data = !one.words.iter().any(|part| part.code == ExternalCode::Data);
         one.command.push(program.text);
         while let Some(token) = line.next_quoted()? {
             one.command.push(token.text);
         }
-        let needs_user = one.format.iter().any(|part| part.code == ExternalCode::Login);
+        let needs_user = one.words.iter().any(|part| part.code == ExternalCode::Login);
         line.state.external_types.push((name.text, needs_user));
         out.push(one);
         Ok(())
@@ -174,7 +174,7 @@ mod tests {
             (5, 10, 262_144)
         );
         assert_eq!(one.command, ["/bin/helper", "-x", "a b"]);
-        let codes: Vec<_> = one.format.iter().map(|part| part.code).collect();
+        let codes: Vec<_> = one.words.iter().map(|part| part.code).collect();
         assert!(codes == [ExternalCode::ClientIp] && one.adds_data);
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let children = &one.children;
         assert_eq!((children.max, children.startup, children.idle), (8, 2, 3));
         assert_eq!((children.concurrency, children.queue_size), (4, 7));
-        assert_eq!((one.quoting, one.format.len()), (ExternalQuoting::Shell, 2));
+        assert_eq!((one.quoting, one.words.len()), (ExternalQuoting::Shell, 2));
         assert!(!one.adds_data);
         assert_eq!(read("ttl=9 negative_ttl=-1 %SRC /x").negative_ttl.as_secs(), 9);
         assert_eq!(read("children-max=50 %SRC /x").children.queue_size, 100);

@@ -67,7 +67,7 @@ pub struct ExternalAclType {
     /// The treatment of values.
     pub quoting: ExternalQuoting,
     /// The words of a question.
-    pub format: Vec<ExternalPart>,
+    pub words: Vec<ExternalPart>,
     /// The arguments of the ACL stand behind them: no word of the format is about them.
     pub adds_data: bool,
     /// The program and its arguments.

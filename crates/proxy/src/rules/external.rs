@@ -100,7 +100,7 @@ pub(crate) fn learn_notes(request: &Request, reply: &Reply) {
 fn question(request: &Request, subject: &Subject<'_>, acl: &ExternalAcl) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     let conf = &acl.of.conf;
-    for part in &conf.format {
+    for part in &conf.words {
         let start = out.len();
         write(&mut out, part, part.quoting.unwrap_or(conf.quoting), request, subject, acl);
         if out.len() == start {

@@ -27,9 +27,9 @@ impl Annotated for Request {
     }
 }
 
-/// The notes of a request and of its connection, and what helpers have told, before a list is asked. Whoever asks it again, or
-/// asks what it would say, begins with the same notes, so that a rule that sets a note and another
-/// one that looks for it do not see what an earlier try has set.
+/// The notes of a request and of its connection, and the facts from helpers, before a list is
+/// asked. Whoever asks it again, or asks what it would say, begins with the same, so that a rule
+/// that sets a note and another one that looks for it do not see what an earlier try has set.
 pub(crate) struct Before(Option<(Notes, Notes, Option<Rc<Facts>>)>);
 
 impl Before {
