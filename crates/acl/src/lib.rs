@@ -11,6 +11,7 @@ mod annotations;
 mod decode;
 mod domains;
 mod error;
+mod externals;
 mod literals;
 mod matcher;
 mod question;
@@ -25,7 +26,8 @@ mod users;
 
 pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
+pub use externals::External;
 pub use question::{Known, Login, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
-pub use subject::{Late, Subject};
+pub use subject::{Late, Subject, Told};

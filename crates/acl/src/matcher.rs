@@ -146,6 +146,16 @@ pub(crate) enum Matcher {
         /// The bits drawn for it are below this.
         below: u64,
     },
+    /// The answer of a helper.
+    External {
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
+        needs_user: bool,
+    },
+    ExtUser(UserSet),
+    ExtUserRegex(RegexList),
+    /// Tags.
+    Tag(Box<[String]>),
     Annotate(Pairs),
     Note(Wanted),
     AnyOf(Box<[Term]>),
@@ -232,6 +242,18 @@ impl Acl {
             }
             Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
+            Matcher::External { number, needs_user } => {
+                return self.external(*number, *needs_user, subject);
+            }
+            Matcher::ExtUser(users) => subject.told.is_some_and(|told| {
+                told.ext_user(&mut |user| users.contains(&String::from_utf8_lossy(user)))
+            }),
+            Matcher::ExtUserRegex(regexes) => {
+                subject.told.is_some_and(|told| told.ext_user(&mut |user| regexes.is_match(user)))
+            }
+            Matcher::Tag(tags) => subject.told.is_some_and(|told| {
+                told.tag(&mut |tag| tags.iter().any(|one| one.as_bytes() == tag))
+            }),
             Matcher::Annotate(pairs) => {
                 if let Some(annotated) = subject.annotated {
                     pairs.write(annotated);
@@ -258,6 +280,25 @@ impl Acl {
             Some(name) => test(name).into(),
             None => Match::Needs(Question::ClientName { acl: &self.name }),
         }
+    }
+
+    /// Asks for the answer of the helper. As in Squid, a question that names a user needs a login
+    /// first.
+    pub(crate) fn external(
+        &self,
+        number: usize,
+        needs_user: bool,
+        subject: &Subject<'_>,
+    ) -> Match<'_> {
+        if needs_user {
+            match subject.known.login {
+                Some(Login::User(_)) => {}
+                Some(Login::Missing) => return Match::Challenge(&self.name),
+                None => return Match::Needs(Question::User { acl: &self.name }),
+            }
+        }
+        let answer = subject.told.and_then(|told| told.external(number, subject));
+        answer.map_or(Match::Needs(Question::Helper { acl: &self.name, number }), Match::from)
     }
 
     /// Whether the client's user passes the test. As in Squid, `-` is nobody.

@@ -35,6 +35,13 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The answer of a helper: [`crate::Told::external`].
+    Helper {
+        /// The ACL that asks.
+        acl: &'a str,
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
+    },
 }
 
 impl<'a> Question<'a> {
@@ -45,7 +52,8 @@ impl<'a> Question<'a> {
             | Self::Hardware { acl }
             | Self::Notes { acl }
             | Self::ClientName { acl }
-            | Self::User { acl } => acl,
+            | Self::User { acl }
+            | Self::Helper { acl, .. } => acl,
         }
     }
 
@@ -57,6 +65,7 @@ impl<'a> Question<'a> {
             Self::Notes { .. } => Need::Notes,
             Self::ClientName { .. } => Need::ClientName,
             Self::User { .. } => Need::User,
+            Self::Helper { .. } => Need::Helper,
         }
     }
 }

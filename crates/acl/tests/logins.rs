@@ -11,8 +11,8 @@ fn define(name: &str, kind: &str, words: &[&str]) -> AclDef {
         name: name.into(),
         kind: AclKind::from_name(kind).expect("a kind"),
         flags: AclFlags { every_user, ..AclFlags::default() },
-        values: values.collect(),
         annotations: Vec::new(),
+        values: values.collect(),
         location: Location::default(),
     }
 }

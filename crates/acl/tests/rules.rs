@@ -74,6 +74,7 @@ fn subject() -> Subject<'static> {
         response: None,
         known: Known::default(),
         late: &Late::NONE,
+        told: None,
         annotated: None,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,

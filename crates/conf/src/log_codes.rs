@@ -36,8 +36,11 @@ codes! {
     "Hs" => OldStatus, "Old name of >Hs.";
     "Ss" => ResultName, "Result code.";
     "Sh" => HierarchyName, "Hierarchy code.";
-    "un" => User, "Name of the user; also where the password was wrong, as the status then tells.";
-    "ul" => Login, "Same as un.";
+    "un" => User, "Name of the user: of the login, or of a helper of `external_acl_type`; also where the password was wrong, as the status then tells.";
+    "ul" => Login, "The same for logins only.";
+    "ue" => ExtUser, "Name of the user, as a helper of `external_acl_type` has said (`user=`).";
+    "et" => ExtTag, "`tag=` of such a helper.";
+    "ea" => ExtLog, "`log=` of such a helper.";
     "mt" => MediaType, "Media type of the answer.";
     "rm" => Method, "Method.";
     ">rm" => ClientMethod, "Same as rm.";
@@ -86,10 +89,8 @@ impl LogCode {
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["us"], "certificates of clients are not asked for"),
-    (&["ue"], "external ACL helpers are not implemented"),
     (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
-    (&["et", "ea"], "external ACL helpers are not implemented"),
     (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
     (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
     (&["<h", ">ha"], "these fields are gone when the line is written"),

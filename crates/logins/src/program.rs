@@ -23,7 +23,7 @@ pub(crate) enum Answer {
     Right(Told),
     /// It is not.
     Wrong(Told),
-    /// The program could not tell.
+    /// There is no answer.
     Unknown,
 }
 
@@ -154,8 +154,10 @@ fn read(reply: Result<Reply, NoAnswer>) -> Answer {
     match reply {
         Ok(reply) => match reply.outcome {
             Outcome::Ok => Answer::Right(Told::new(reply.pairs)),
-            Outcome::Err => Answer::Wrong(Told::new(reply.pairs)),
-            Outcome::Broken | Outcome::Challenge | Outcome::Unknown => Answer::Unknown,
+            // As in Squid, everything else is a no: `basic_ldap_auth` says `BH` of wrong passwords.
+            Outcome::Err | Outcome::Broken | Outcome::Challenge | Outcome::Unknown => {
+                Answer::Wrong(Told::new(reply.pairs))
+            }
         },
         Err(why) => {
             tracing::debug!("a login could not be checked: {why}");
@@ -184,15 +186,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_answer_is_one() {
+    fn only_a_clear_yes_is_one() {
         let read = |line: &[u8]| read(Ok(Reply::parse(line)));
         let told = Told::new(vec![("group".into(), b"staff".as_slice().into())]);
         assert_eq!(read(b"OK group=staff password=x"), Answer::Right(told.clone()));
         assert_eq!(read(b"ERR group=staff"), Answer::Wrong(told));
         assert_eq!(read(b""), Answer::Wrong(Told::default()));
         for unclear in [&b"BH message=broken"[..], b"TT x", b"yes", b"OKAY", b"ok"] {
-            assert_eq!(read(unclear), Answer::Unknown);
+            assert!(matches!(read(unclear), Answer::Wrong(_)));
         }
+        assert_eq!(super::read(Err(NoAnswer::TimedOut)), Answer::Unknown);
     }
 
     #[test]

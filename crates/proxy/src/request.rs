@@ -18,6 +18,7 @@ use humboldt_store::Key;
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
+use crate::helped::Helped;
 
 /// Facts about the connection that brought a request.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub(crate) struct Request {
     pub(crate) random: OnceCell<u64>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
+    /// What helpers have told. A copy of the request shares it.
+    pub(crate) helped: Rc<Helped>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -91,6 +94,7 @@ impl Request {
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
             notes: Rc::default(),
+            helped: Rc::default(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -113,6 +117,10 @@ impl Request {
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
+        }
+        match Rc::get_mut(&mut self.helped) {
+            Some(own) => own.clear(),
+            None => self.helped = Rc::default(),
         }
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);

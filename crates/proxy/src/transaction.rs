@@ -117,6 +117,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let logs_indirect = request.snapshot().config.log_uses_indirect_client;
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let helped = request.helped.facts();
+    let helped = helped.as_deref();
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.local),
@@ -131,6 +133,9 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
         user: request.user_name(),
+        ext_user: helped.and_then(|facts| facts.user.as_deref()),
+        ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
+        ext_log: helped.and_then(|facts| facts.log.as_deref()),
         content_type,
         error: outcome.fault.as_ref().map(|fault| fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),

@@ -34,6 +34,10 @@ impl Kind for Acls {
         let index = find_or_define(out, &name, kind, &type_token, line)?;
         let mut values = Vec::new();
         let mut flags = read_flags(kind, &mut values, line)?;
+        if kind == AclKind::External {
+            let is_second = out.get(index).is_some_and(|def| !def.values.is_empty());
+            flags.needs_user = read_external(&name, is_second, &mut values, line)?;
+        }
         let annotations = match kind.annotates() {
             true => read_annotations(line)?,
             false => Vec::new(),
@@ -169,6 +173,30 @@ fn read_flags(
     Ok(flags)
 }
 
+/// Reads the name of the helper; returns whether its questions name a checked user.
+fn read_external(
+    name: &Token,
+    is_second: bool,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<bool, Problem> {
+    if is_second {
+        return Err(name.error(format!("`{}` can have one line only, as in Squid", name.text)));
+    }
+    let token = line.expect("the name of an external_acl_type")?;
+    let known = &line.state.external_types;
+    let Some((_, needs_user)) = known.iter().find(|(known, _)| *known == token.text) else {
+        let why = format!("no external_acl_type above is named `{}`", token.text);
+        let suggestion = suggest(&token.text, known.iter().map(|(name, _)| name.as_str()));
+        return Err(match suggestion {
+            Some(name) => token.error(why).with_help(format!("did you mean `{name}`?")),
+            None => token.error(why),
+        });
+    };
+    values.push(token.text);
+    Ok(*needs_user)
+}
+
 fn is_user_kind(kind: AclKind) -> bool {
     matches!(kind, AclKind::ProxyAuth | AclKind::ExtUser | AclKind::Ident)
 }
@@ -220,7 +248,7 @@ fn read_values(
 /// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
-    matches!(kind, K::ReqHeader | K::RepHeader | K::Note | K::External)
+    matches!(kind, K::ReqHeader | K::RepHeader | K::Note)
 }
 
 /// The path in a value `"path"`, which is replaced by the lines of that file.
@@ -282,6 +310,7 @@ fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.ignore_case |= flags.ignore_case;
     into.every_user |= flags.every_user;
     into.strict |= flags.strict;
+    into.needs_user |= flags.needs_user;
     if flags.delimiters.is_some() {
         into.delimiters = flags.delimiters;
     }

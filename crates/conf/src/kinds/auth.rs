@@ -131,7 +131,11 @@ pub(crate) fn check_logins(auth: &Authentication, acls: &[AclDef], state: &mut S
     if can_log_in || !state.refused_schemes.is_empty() {
         return;
     }
-    let Some(acl) = acls.iter().find(|acl| acl.kind.need() == Some(Need::User)) else { return };
+    let Some(acl) =
+        acls.iter().find(|acl| acl.kind.need() == Some(Need::User) || acl.flags.needs_user)
+    else {
+        return;
+    };
     let message =
         format!("{}: acl {} is about users, and nobody can log in", acl.location, acl.name);
     let help = "write `auth_param basic program /usr/lib/squid/basic_ncsa_auth FILE`";

@@ -10,9 +10,8 @@ mod annotations;
 mod auth;
 mod cache_dir;
 mod dir_options;
+mod external;
 mod headers;
-// The directives that use it follow.
-#[allow(dead_code)]
 mod helpers;
 mod logs;
 mod network;
@@ -28,6 +27,7 @@ pub(crate) use acl::Acls;
 pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};

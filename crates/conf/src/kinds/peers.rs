@@ -32,7 +32,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "carp" "", "The URL decides, by Squid's CARP: each parent has its share of the URLs, as large as its `weight`.";
         "sourcehash" "", "The address of the client decides, in the same way.";
         "weight" "=N", "Share of such parents, at least 1, which is the default.";
-        "login" "=USER:PASSWORD|*:PASSWORD|PASS|PASSTHRU|PROXYPASS", "Credentials, percent-encoded; with `*` the name of the user who has logged in, `-` for nobody. With `PASS` and `PASSTHRU` those that the client sends go on as they are, except NTLM, Negotiate and Kerberos; without, neither Proxy-Authorization does nor an Authorization with which the client has logged in here. `PROXYPASS` also sends Basic credentials for this proxy to an `originserver` as Authorization.";
+        "login" "=USER:PASSWORD|*:PASSWORD|PASS|PASSTHRU|PROXYPASS", "Credentials, percent-encoded; with `*` the name of the user who has logged in, `-` for nobody. With `PASS` and `PASSTHRU` those that the client sends go on as they are, except NTLM, Negotiate and Kerberos; without, neither Proxy-Authorization does nor an Authorization with which the client has logged in here. With `PASS` and `PROXYPASS` `user=` and `password=` of a helper of `external_acl_type` take the place of credentials that the client does not send. `PROXYPASS` also sends Basic credentials for this proxy to an `originserver` as Authorization.";
         "forceddomain" "=HOST", "Host field of requests to it.";
         "proxy-only" "", "Its answers are not stored.";
         "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";
@@ -191,7 +191,8 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
 
 fn read_login(token: &Token, value: &str) -> Result<PeerLogin, Problem> {
     match value {
-        "PASS" | "PASSTHRU" => return Ok(PeerLogin::OfClient),
+        "PASS" => return Ok(PeerLogin::OfClient),
+        "PASSTHRU" => return Ok(PeerLogin::Unchanged),
         "PROXYPASS" => return Ok(PeerLogin::OfClientForServer),
         _ => {}
     }
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn credentials_can_be_those_of_the_client() {
         for (text, wanted) in [
-            ("PASSTHRU", PeerLogin::OfClient),
+            ("PASSTHRU", PeerLogin::Unchanged),
             ("PROXYPASS", PeerLogin::OfClientForServer),
             ("*:a%20b", PeerLogin::NameOfUser(":a b".into())),
         ] {

@@ -9,6 +9,12 @@ macro_rules! working {
     /// is compared without regard to case. A value `"file"` is replaced by the lines of that file.
     /// Predefined: `all`, `manager`, `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
+    /// Declares a helper program that answers `external` ACLs. It gets a line with the words of
+    /// FORMAT for each question, and answers `OK` (the ACL matches) or `ERR`, perhaps with
+    /// `user=`, `password=`, `message=`, `tag=`, `log=` and other pairs, which become annotations.
+    /// Without an answer, or with `BH`, the rule cannot be evaluated, and the request is refused.
+    external_acl_type: Vec<ExternalAclType> = ExternalAclTypes(""),
+        "external_acl_type NAME [OPTION ...] FORMAT ... HELPER [ARGUMENT ...]";
     /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`. The
     /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
     /// proxy checks it itself, without the program, on threads of its own, and reads it again when
@@ -16,7 +22,7 @@ macro_rules! working {
     /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
     /// with any other program: it is asked with Squid's protocol, a line with name and password.
     /// What it tells with its result (`group=`, `message=` …) becomes annotations of the request.
-    /// If it fails, the request is refused. `key_extras "FORMAT"` adds to each question.
+    /// Only `OK` lets the client in. `key_extras "FORMAT"` adds to each question.
     /// `children NUMBER` (default 20): its processes, with the options of other helpers; of a
     /// password file most checks at one time, in fact never more than 8.
     /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
@@ -120,9 +126,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Unsupported("helpers for access rules are not implemented yet") {
-        "external_acl_type", "external_acl_type NAME [OPTION ...] FORMAT HELPER", "Declares a helper program that answers `external` ACLs.";
     }
     Unsupported("the PROXY protocol is not implemented yet") {
         "proxy_protocol_access", "proxy_protocol_access allow|deny [!]ACL ...", "Who may announce a client's address with the PROXY protocol.";

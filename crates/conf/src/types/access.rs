@@ -53,6 +53,8 @@ pub struct AclFlags {
     pub every_user: bool,
     /// `-s` of `max_user_ip`: see there.
     pub strict: bool,
+    /// Of `external`: its question names a user, who has to be checked first.
+    pub needs_user: bool,
     /// `-m=DELIMITERS`: values of annotations are lists, which these characters divide.
     pub delimiters: Option<String>,
 }
@@ -86,7 +88,6 @@ macro_rules! acl_kinds {
     };
 }
 
-const NO_EXTERNAL: Option<&str> = Some("external ACL helpers are not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
@@ -137,14 +138,14 @@ acl_kinds! {
     ReqHeader = "req_header", FAST, None;
     RepMimeType = "rep_mime_type", FAST, None;
     RepHeader = "rep_header", FAST, None;
-    External = "external", HELPER, NO_EXTERNAL;
+    External = "external", HELPER, None;
     UserCert = "user_cert", FAST, NO_TLS;
     CaCert = "ca_cert", FAST, NO_TLS;
-    ExtUser = "ext_user", HELPER, NO_EXTERNAL;
-    ExtUserRegex = "ext_user_regex", HELPER, NO_EXTERNAL;
+    ExtUser = "ext_user", FAST, None;
+    ExtUserRegex = "ext_user_regex", FAST, None;
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
-    Tag = "tag", FAST, NO_EXTERNAL;
+    Tag = "tag", FAST, None;
     HierCode = "hier_code", FAST, None;
     Note = "note", NOTES, None;
     AnnotateTransaction = "annotate_transaction", FAST, None;

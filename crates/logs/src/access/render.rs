@@ -67,12 +67,11 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
-        Code::User | Code::Login => {
-            // One word in any case.
-            let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
-            let escape = escape.unwrap_or(Escape::PercentAll);
-            push_escaped(out, record.user.unwrap_or_default().as_bytes(), escape);
-        }
+        Code::User => push_user(out, value, record.any_user()),
+        Code::Login => push_user(out, value, record.user.unwrap_or_default().as_bytes()),
+        Code::ExtUser => push_user(out, value, record.ext_user.unwrap_or_default()),
+        Code::ExtTag => push_escaped(out, record.ext_tag.unwrap_or_default(), as_url),
+        Code::ExtLog => push_escaped(out, record.ext_log.unwrap_or_default(), as_url),
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),
@@ -89,6 +88,12 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
         _ => push_time(out, code, value, record),
     }
+}
+
+/// The name of a user: one word in any case.
+fn push_user(out: &mut Vec<u8>, value: &Value, name: &[u8]) {
+    let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
+    push_escaped(out, name, escape.unwrap_or(Escape::PercentAll));
 }
 
 fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord<'_>) {

@@ -24,8 +24,10 @@ pub struct Peers {
 #[derive(Debug)]
 pub(crate) enum Login {
     /// Those of the client.
+    Unchanged,
+    /// Those of the client, or those that a helper has told.
     OfClient,
-    /// Those of the client; a server gets those for a proxy.
+    /// The same; a server gets those for a proxy.
     OfClientForServer,
     /// The name of the client's user, and this text.
     NameOfUser(String),
@@ -210,22 +212,23 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
 impl Login {
     fn new(login: &PeerLogin) -> Self {
         match login {
+            PeerLogin::Unchanged => Self::Unchanged,
             PeerLogin::OfClient => Self::OfClient,
             PeerLogin::OfClientForServer => Self::OfClientForServer,
             PeerLogin::NameOfUser(text) => Self::NameOfUser(text.clone()),
-            PeerLogin::Own(login) => Self::Own(basic(login)),
+            PeerLogin::Own(login) => Self::Own(basic(login.as_bytes())),
         }
     }
 
     /// Whether the client's own credentials go on.
     pub(crate) fn is_of_client(&self) -> bool {
-        matches!(self, Self::OfClient | Self::OfClientForServer)
+        matches!(self, Self::Unchanged | Self::OfClient | Self::OfClientForServer)
     }
 }
 
 /// The value of Authorization or Proxy-Authorization with this name and password.
-pub(crate) fn basic(login: &str) -> String {
-    format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes()))
+pub(crate) fn basic(login: &[u8]) -> String {
+    format!("Basic {}", data_encoding::BASE64.encode(login))
 }
 
 #[cfg(test)]

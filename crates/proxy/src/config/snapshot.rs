@@ -13,6 +13,7 @@ use humboldt_net::pool::PoolLimits;
 
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
+use super::externals::Externals;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
 use super::logins::ConfiguredLogins;
@@ -89,6 +90,8 @@ pub struct Snapshot {
     pub asks_addresses: AsksAddresses,
     /// Whether the rules that permit a request may need the name of the client.
     pub(crate) permission_asks_name: bool,
+    /// `external_acl_type`.
+    pub(crate) externals: Externals,
     /// Helper programs.
     pub helpers: HelperPrograms,
     /// Whether they may need its login.
@@ -111,6 +114,8 @@ impl Snapshot {
 
     fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
+        let mut helpers = HelperPrograms::default();
+        let externals = Externals::compile(&acls, &config, &mut helpers);
         let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
@@ -148,7 +153,8 @@ impl Snapshot {
             })?,
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
-            helpers: HelperPrograms::default(),
+            externals,
+            helpers,
             permission_asks_user: false,
             logins: ConfiguredLogins::new(&config),
             acls,

@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::Login as Known;
 use humboldt_conf::ForwardedFor;
 use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
@@ -106,36 +105,56 @@ pub(crate) fn may_pass(value: &[u8]) -> bool {
     !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
 }
 
-/// The credentials for a parent: those of its own, or of the client.
+/// The credentials for a parent: those of its own, of the client, or of a helper's answer.
 fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login>, to_proxy: bool) {
-    let name: &[u8] = if to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
+    let (name, id): (&[u8], _) = match to_proxy {
+        true => (b"Proxy-Authorization", FieldName::ProxyAuthorization),
+        false => (b"Authorization", FieldName::Authorization),
+    };
     match login {
+        None => {}
         Some(Login::Own(login)) => out.field(name, login.as_bytes()),
-        Some(Login::NameOfUser(text)) => {
-            let user = match login::known(request) {
-                Some(Known::User(name)) => name,
-                Some(Known::Missing) | None => "-",
-            };
-            out.field(name, basic(&format!("{user}{text}")).as_bytes());
-        }
-        Some(Login::OfClient | Login::OfClientForServer) if to_proxy => {
-            write_clients_credentials(out, request);
-        }
-        Some(Login::OfClientForServer) => {
-            let value = request.head.fields.get(FieldName::ProxyAuthorization);
-            let is_basic = |value: &&[u8]| {
-                value
-                    .split_at_checked(b"Basic ".len())
-                    .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Basic "))
-            };
-            if let Some(value) = value.filter(is_basic)
-                && !request.head.fields.has(FieldName::Authorization)
-            {
-                out.field(name, value);
+        Some(Login::NameOfUser(text)) => out.field(name, name_of_user(request, text).as_bytes()),
+        Some(Login::Unchanged | Login::OfClient | Login::OfClientForServer)
+            if request.head.fields.has(id) =>
+        {
+            // A server has got its field with the others.
+            if to_proxy {
+                write_clients_credentials(out, request);
             }
         }
-        Some(Login::OfClient) | None => {}
+        Some(Login::OfClientForServer) if !to_proxy && has_basic_for_proxy(request) => {
+            let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
+            values.take(1).for_each(|value| out.field(name, value));
+        }
+        Some(Login::OfClient | Login::OfClientForServer) => {
+            if let Some(login) = told_by_helper(request) {
+                out.field(name, basic(&login).as_bytes());
+            }
+        }
+        Some(Login::Unchanged) => {}
     }
+}
+
+/// `login=*TEXT`: `user=` of a helper, or the user who has logged in, or `-`.
+fn name_of_user(request: &Request, text: &str) -> String {
+    let facts = request.helped.facts();
+    let told = facts.as_ref().and_then(|facts| facts.user.as_deref());
+    let user = told.or(login::user(request).map(str::as_bytes)).unwrap_or(b"-");
+    basic(&[user, text.as_bytes()].concat())
+}
+
+/// `user=` and `password=` of a helper.
+fn told_by_helper(request: &Request) -> Option<Vec<u8>> {
+    let facts = request.helped.facts()?;
+    let parts = [facts.user.as_deref()?, b":", facts.password.as_deref()?];
+    Some(parts.concat())
+}
+
+fn has_basic_for_proxy(request: &Request) -> bool {
+    let value = request.head.fields.get(FieldName::ProxyAuthorization).unwrap_or_default();
+    let scheme = value.get(..b"Basic ".len());
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Basic "))
 }
 
 /// Whether the client's field Authorization stays here. An own one takes its place; and one with
@@ -145,7 +164,7 @@ fn keeps_authorization(request: &Request, manner: &Manner<'_>) -> bool {
         Some(Login::Own(_) | Login::NameOfUser(_)) => {
             !manner.to_proxy || login::uses_authorization(request)
         }
-        Some(Login::OfClient | Login::OfClientForServer) => false,
+        Some(Login::Unchanged | Login::OfClient | Login::OfClientForServer) => false,
         None => login::uses_authorization(request),
     }
 }

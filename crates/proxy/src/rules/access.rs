@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
-use crate::rules::{login, own};
+use crate::rules::{external, login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
@@ -111,7 +111,7 @@ pub(crate) async fn decide<'l>(
         let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
         questions += 1;
-        if questions > QUESTIONS_MAX || !answer(core, request, question).await {
+        if questions > QUESTIONS_MAX || !answer(core, request, &subject, question).await {
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
@@ -121,8 +121,14 @@ pub(crate) async fn decide<'l>(
 }
 
 /// Gets the answer to a question. `false`: the answer is known already, and does not help.
-async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool {
+async fn answer(
+    core: &Core,
+    request: &Request,
+    subject: &Subject<'_>,
+    question: Question<'_>,
+) -> bool {
     match question {
+        Question::Helper { number, .. } => Box::pin(external::ask(request, number, subject)).await,
         Question::DstIps { .. } if request.addresses.get().is_some() => false,
         Question::DstIps { .. } => {
             look_up(core, request).await;
@@ -316,6 +322,10 @@ pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
         (Need::User, _) => match request.login.get() {
             Some(Err(failure)) => failure.reason().to_owned(),
             _ => "a rule needs the login of the client".to_owned(),
+        },
+        (Need::Helper, _) => match request.helped.failure() {
+            Some(failure) => failure.to_string(),
+            None => "a rule needs the answer of a helper".to_owned(),
         },
         (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
@@ -526,6 +536,7 @@ fn subject(request: &Request) -> Subject<'_> {
         response: None,
         known: known(request),
         late: &Late::NONE,
+        told: (!request.snapshot().externals.is_empty()).then_some(request),
         annotated: Some(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),

@@ -84,10 +84,13 @@ impl Refusal {
 
 /// The URL of a redirect. `%u`, `%U`, `%s` and `%B` become the requested URL, `%H` its host, `%p`
 /// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%a` its
-/// user, `%h` our name, `%w` the administrator. All values are percent-encoded, so that no text
-/// from a client can end the field or start another part of the URL.
+/// user, `%o` the `message=` of a helper, `%h` our name, `%w` the administrator. All values are
+/// percent-encoded, so that no text from elsewhere can end the field or start another part of the
+/// URL.
 pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
     let names = &request.snapshot().names;
+    let facts = request.helped.facts();
+    let message = facts.as_deref().and_then(|facts| facts.message.as_deref());
     let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('%') {
@@ -104,6 +107,7 @@ pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
             'M' => put(request.head.method_bytes()),
             'i' => put(unmapped(request.client_ip()).to_string().as_bytes()),
             'a' => put(request.user_name().unwrap_or("-").as_bytes()),
+            'o' => put(message.unwrap_or_default()),
             'h' => put(names.hostname.as_bytes()),
             'w' => put(names.contact.as_bytes()),
             '%' => out.push(b'%'),

@@ -21,6 +21,14 @@ pub(crate) fn known(request: &Request) -> Option<Known<'_>> {
     })
 }
 
+/// The name of the user who has logged in.
+pub(crate) fn user(request: &Request) -> Option<&str> {
+    match known(request)? {
+        Known::User(name) => Some(name),
+        Known::Missing => None,
+    }
+}
+
 /// The number of addresses from which the user has come lately; 0 if nobody has asked.
 pub(crate) fn addresses(request: &Request) -> u32 {
     match request.login.get() {

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod denial;
+pub(crate) mod external;
 pub(crate) mod format;
 pub(crate) mod header;
 pub(crate) mod indirect;
