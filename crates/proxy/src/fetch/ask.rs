@@ -111,18 +111,16 @@ fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login
         true => (b"Proxy-Authorization", FieldName::ProxyAuthorization),
         false => (b"Authorization", FieldName::Authorization),
     };
+    if login.is_some_and(Login::is_of_client) && request.head.fields.has(id) {
+        // A server has got its field with the others.
+        if to_proxy {
+            write_clients_credentials(out, request);
+        }
+        return;
+    }
     match login {
-        None => {}
         Some(Login::Own(login)) => out.field(name, login.as_bytes()),
         Some(Login::NameOfUser(text)) => out.field(name, name_of_user(request, text).as_bytes()),
-        Some(Login::Unchanged | Login::OfClient | Login::OfClientForServer)
-            if request.head.fields.has(id) =>
-        {
-            // A server has got its field with the others.
-            if to_proxy {
-                write_clients_credentials(out, request);
-            }
-        }
         Some(Login::OfClientForServer) if !to_proxy && has_basic_for_proxy(request) => {
             let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
             values.take(1).for_each(|value| out.field(name, value));
@@ -132,7 +130,7 @@ fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login
                 out.field(name, basic(&login).as_bytes());
             }
         }
-        Some(Login::Unchanged) => {}
+        Some(Login::Unchanged) | None => {}
     }
 }
 
