@@ -48,6 +48,10 @@ macro_rules! working {
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
     /// Whether logs show the address found by `follow_x_forwarded_for`.
     log_uses_indirect_client: bool = OnOff("on"), "log_uses_indirect_client on|off";
+    /// Who may connect to ports with `require-proxy-header`, and tell the client's address there.
+    /// Nobody when there is no rule. It is asked before there is a request, about the address that
+    /// the connection comes from.
+    proxy_protocol_access: Vec<AccessRule> = Rules(""), "proxy_protocol_access allow|deny [!]ACL ...";
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
@@ -126,9 +130,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Unsupported("the PROXY protocol is not implemented yet") {
-        "proxy_protocol_access", "proxy_protocol_access allow|deny [!]ACL ...", "Who may announce a client's address with the PROXY protocol.";
     }
     Unsupported("transparent proxying with the client's address is not implemented") {
         "spoof_client_ip", "spoof_client_ip allow|deny [!]ACL ...", "Which connections to servers carry the client's address.";

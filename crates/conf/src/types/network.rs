@@ -13,6 +13,9 @@ pub enum PortMode {
     Forward,
     /// `accel`: clients believe this is the origin.
     Accel,
+    /// `intercept`: clients believe that they talk to the origin, and a packet filter sends their
+    /// connections here.
+    Intercept,
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.
@@ -49,6 +52,8 @@ pub struct HttpPort {
     pub protocol: &'static str,
     /// Accelerator: requests may go directly to the host they name.
     pub allow_direct: bool,
+    /// `require-proxy-header`: connections begin with a header of the PROXY protocol.
+    pub requires_proxy_header: bool,
     /// Cache-Control of requests is ignored.
     pub ignore_cc: bool,
     /// `ipv4`: the wildcard address means IPv4 only.

@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
     pub rules_ask_answers: bool,
+    /// `proxy_protocol_access`
+    pub(crate) proxy_protocol_access: RuleList,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `miss_access`, when there is any.
@@ -125,6 +127,7 @@ impl Snapshot {
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
+            proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
                 (rule.limit_bytes, &rule.terms)

@@ -30,7 +30,11 @@ impl Destination {
                 let parent: &CachePeer = &peer.conf;
                 (peer.pool_name.as_bytes(), parent.http_port)
             }
-            None => (request.url.host(), request.url.port()),
+            None => {
+                let original = request.original_destination();
+                let port = original.map_or_else(|| request.url.port(), |original| original.port());
+                (request.url.host(), port)
+            }
         };
         ServerRef { host, port, local: self.local }
     }

@@ -38,17 +38,24 @@ pub(crate) fn addresses(request: &Request) -> u32 {
 }
 
 /// The field in which the client sends its credentials. Where the client takes the proxy for the
-/// server, it sends those for a server.
-fn field(request: &Request) -> FieldName {
+/// server, it sends those for a server. `None` where it knows nothing of the proxy: what it sends
+/// is meant for somebody else, and it cannot be asked.
+fn field(request: &Request) -> Option<FieldName> {
     match request.facts().port.mode {
-        PortMode::Forward => FieldName::ProxyAuthorization,
-        PortMode::Accel => FieldName::Authorization,
+        PortMode::Forward => Some(FieldName::ProxyAuthorization),
+        PortMode::Accel => Some(FieldName::Authorization),
+        PortMode::Intercept => None,
     }
+}
+
+/// The value of this field.
+fn credentials(request: &Request) -> Option<&[u8]> {
+    request.head.fields.get(field(request)?)
 }
 
 /// Whether the client has logged in here with the field Authorization.
 pub(crate) fn uses_authorization(request: &Request) -> bool {
-    request.login.get().is_some() && field(request) == FieldName::Authorization
+    request.login.get().is_some() && field(request) == Some(FieldName::Authorization)
 }
 
 /// Finds the login without waiting, for the client as rules see it. `false`: the credentials have
@@ -57,7 +64,7 @@ pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     if request.login.get().is_some() {
         return true;
     }
-    let value = request.head.fields.get(field(request));
+    let value = credentials(request);
     let found = match (&request.snapshot().logins, value) {
         (Some(configured), Some(value)) => {
             let extras = extras(request, configured);
@@ -80,7 +87,7 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
         return;
     }
     let snapshot = request.snapshot();
-    let value = request.head.fields.get(field(request));
+    let value = credentials(request);
     if let (Some(configured), Some(value)) = (&snapshot.logins, value) {
         let extras = extras(request, configured);
         let login = Login { value, extras: &extras, client };
@@ -106,17 +113,19 @@ pub(crate) fn annotate(request: &Request) {
     }
 }
 
-/// The page that asks the client for a login.
+/// The page that asks the client for a login, or refuses where it cannot be asked.
 pub(crate) fn page(request: &Request) -> ErrorPage {
     match request.facts().port.mode {
         PortMode::Forward => ErrorPage::ProxyLoginRequired,
         PortMode::Accel => ErrorPage::LoginRequired,
+        PortMode::Intercept => ErrorPage::AccessDenied,
     }
 }
 
 /// Adds the field that goes with a status that asks for a login.
 pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
     let name = match status {
+        _ if field(request).is_none() => return,
         407 => FieldName::ProxyAuthenticate,
         401 => FieldName::WwwAuthenticate,
         _ => return,
