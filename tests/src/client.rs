@@ -3,9 +3,9 @@
 use crate::message::{Head, Reader};
 use crate::wait::LIMIT;
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
-use rustix::net::{AddressFamily, SocketType, connect, socket};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::io::{ErrorKind, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// An answer as it came.
@@ -82,6 +82,20 @@ impl Client {
         let connected = TcpStream::connect(address)
             .unwrap_or_else(|error| panic!("connect to {address}: {error}"));
         Self::on(connected)
+    }
+
+    /// The same from an address of this machine.
+    ///
+    /// # Panics
+    /// If no server listens there, or the address is not ours.
+    #[must_use]
+    #[track_caller]
+    pub fn from_to(own: IpAddr, address: SocketAddr) -> Self {
+        let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket(family, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::new(own, 0)).unwrap_or_else(|error| panic!("{own}: {error}"));
+        connect(&socket, &address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Self::on(socket.into())
     }
 
     /// The same for an address that may have no server: `None` then.

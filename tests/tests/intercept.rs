@@ -41,6 +41,10 @@ acl secret urlpath_regex ^/secret
 http_access deny upload secret
 acl purge method PURGE
 http_access allow purge
+auth_param basic program /usr/lib/squid/basic_ncsa_auth {dir}/passwd
+acl members urlpath_regex ^/members
+acl users proxy_auth REQUIRED
+http_access allow members users
 ";
 
 /// The packet filter of the router for TPROXY. The first rule takes the answers of servers, which
@@ -204,7 +208,10 @@ fn redirected_connections() {
     let folder = tempfile::tempdir().expect("a folder");
     let hosts = folder.path().join("hosts");
     fs::write(&hosts, HOSTS).expect("names");
-    let lines = LINES.replace("{dir}/hosts", &hosts.display().to_string());
+    // The password is `secret`.
+    fs::write(folder.path().join("passwd"), "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n")
+        .expect("a password file");
+    let lines = LINES.replace("{dir}", &folder.path().display().to_string());
     let proxy = Proxy::forward(&lines);
 
     // The address that the client connected to is one of the host's.
@@ -244,6 +251,13 @@ fn redirected_connections() {
     // Without a Host the address is the host.
     assert_eq!(client.curl("-0 -H Host: http://192.0.2.2/six"), "two 200 MISS");
     assert!(proxy.logged("http://192.0.2.2/six").contains("ORIGINAL_DST/192.0.2.2"));
+
+    // Clients that know nothing of the proxy cannot log in: no challenge, and no way in.
+    let members = "--resolve site.test:80:192.0.2.1 http://site.test/members";
+    for login in ["", "-u anna:secret ", "-H Proxy-Authorization:Basic\tYW5uYTpzZWNyZXQ= "] {
+        let answer = client.curl(&format!("{login}{members}"));
+        assert!(answer.contains("ERR_ACCESS_DENIED") && answer.contains(" 403 "), "{answer}");
+    }
 
     // A connection that was not redirected has no other destination than this proxy.
     let mut direct = TcpStream::connect("10.99.0.1:3129").expect("the port is open");

@@ -7,9 +7,11 @@
 //! answer, puts it into [`Known`], and asks again.
 
 mod addresses;
+mod annotations;
 mod decode;
 mod domains;
 mod error;
+mod externals;
 mod literals;
 mod matcher;
 mod question;
@@ -20,9 +22,12 @@ mod rules;
 mod schedule;
 mod set;
 mod subject;
+mod users;
 
+pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
-pub use question::{Known, Question};
+pub use externals::External;
+pub use question::{Known, Login, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
-pub use subject::{Late, Subject};
+pub use subject::{Late, Subject, Told};

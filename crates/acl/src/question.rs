@@ -20,10 +20,27 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// All annotations. There were more than are kept, so there is no answer.
+    Notes {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
     /// The name of the client in the DNS: [`Known::client_name`].
     ClientName {
         /// The ACL that asks.
         acl: &'a str,
+    },
+    /// The user whose credentials the client sends: [`Known::login`].
+    User {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
+    /// The answer of a helper: [`crate::Told::external`].
+    Helper {
+        /// The ACL that asks.
+        acl: &'a str,
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
     },
 }
 
@@ -31,7 +48,12 @@ impl<'a> Question<'a> {
     /// The ACL that asks; of a group its member.
     pub fn acl(self) -> &'a str {
         match self {
-            Self::DstIps { acl } | Self::Hardware { acl } | Self::ClientName { acl } => acl,
+            Self::DstIps { acl }
+            | Self::Hardware { acl }
+            | Self::Notes { acl }
+            | Self::ClientName { acl }
+            | Self::User { acl }
+            | Self::Helper { acl, .. } => acl,
         }
     }
 
@@ -40,9 +62,22 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { .. } => Need::DstIps,
             Self::Hardware { .. } => Need::Hardware,
+            Self::Notes { .. } => Need::Notes,
             Self::ClientName { .. } => Need::ClientName,
+            Self::User { .. } => Need::User,
+            Self::Helper { .. } => Need::Helper,
         }
     }
+}
+
+/// The result of the check of a client's credentials.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Login<'a> {
+    /// They are right: the name of the user.
+    User(&'a str),
+    /// There are none, or they are wrong. An ACL that asks ends its list at once, as in Squid: the
+    /// client is to send others.
+    Missing,
 }
 
 /// Answers to questions, as far as they are there. By default there is none.
@@ -56,4 +91,8 @@ pub struct Known<'a> {
     pub hardware: Option<Option<[u8; 6]>>,
     /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
     pub client_name: Option<&'a str>,
+    /// The login of the client; `None` if not checked yet, or if that failed.
+    pub login: Option<Login<'a>>,
+    /// The number of addresses from which its user has come lately, this one included.
+    pub user_addresses: u32,
 }

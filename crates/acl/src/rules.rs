@@ -3,7 +3,7 @@
 use humboldt_conf::{AccessRule, Need};
 
 use crate::error::AclError;
-use crate::matcher::{Match, Term, all};
+use crate::matcher::{Last, Match, Term, all};
 use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
@@ -20,8 +20,16 @@ pub enum Verdict<'a> {
     Denied {
         /// The rule that matched, counted from 0; `None` if none did.
         rule: Option<usize>,
-        /// The last ACL of that rule, which selects the `deny_info` page.
+        /// The ACL that was checked last, of a group its member: it selects the `deny_info` page.
         last_acl: Option<&'a str>,
+        /// It is one about users: as in Squid, the client is then asked for another login.
+        wants_login: bool,
+    },
+    /// An ACL about users was reached, and the client has not logged in: the list ends there, and
+    /// the client is to be asked for a login. Lists that ask nobody for one take it as a denial.
+    Challenge {
+        /// The ACL.
+        acl: &'a str,
     },
     /// Not to be decided without this answer: get it and check again with it in
     /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
@@ -97,21 +105,27 @@ impl RuleList {
     /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only if all
     /// before it in its rule match, and no earlier rule does.
     pub fn check(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        let mut last = None;
         for (index, rule) in self.rules.iter().enumerate() {
-            match all(&rule.terms, subject) {
+            match all(&rule.terms, subject, &mut last) {
                 Match::No => {}
+                Match::Challenge(acl) => return Verdict::Challenge { acl },
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
-                Match::Yes => {
-                    let last_acl = rule.terms.last().map(|term| term.acl.name.as_ref());
-                    return Verdict::Denied { rule: Some(index), last_acl };
-                }
+                Match::Yes => return denied(Some(index), last),
             }
         }
-        if self.otherwise_allow {
-            Verdict::Allowed { rule: None }
-        } else {
-            Verdict::Denied { rule: None, last_acl: None }
+        match self.otherwise_allow {
+            true => Verdict::Allowed { rule: None },
+            false => denied(None, last),
         }
+    }
+}
+
+fn denied(rule: Option<usize>, last: Last<'_>) -> Verdict<'_> {
+    Verdict::Denied {
+        rule,
+        last_acl: last.map(|acl| &*acl.name),
+        wants_login: last.is_some_and(|acl| acl.wants_login),
     }
 }

@@ -1,14 +1,20 @@
 //! Definitions and rules as a configuration has them, checked against subjects.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use humboldt_acl::{
-    AclError, AclProblem, AclSet, Known, Late, Question, RuleList, Subject, Verdict,
+    AclError, AclProblem, AclSet, Annotated, Known, Late, Question, RuleList, Subject, Verdict,
 };
+use humboldt_base::notes::{NOTES_BYTES_MAX, Notes};
 use humboldt_base::rng::Rng;
-use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
+use humboldt_conf::{AclDef, AclFlags, AclKind, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
 use proptest::prelude::*;
+use text::{access_rules, definitions};
+
+#[path = "rules/text.rs"]
+mod text;
 
 /// Squid's predefined ACLs and the ones of its sample configuration.
 const SAMPLE: &str = "
@@ -31,46 +37,6 @@ allow localnet
 allow localhost
 deny all
 ";
-
-/// Definitions, one a line; the configuration's own reader is tested in its own crate.
-fn definitions(text: &str) -> Vec<AclDef> {
-    let mut defined: Vec<AclDef> = Vec::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
-        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n") };
-        let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
-        let values: Vec<String> = if kind == AclKind::AllOf {
-            vec![rest.collect::<Vec<_>>().join(" ")]
-        } else {
-            rest.collect()
-        };
-        match defined.iter_mut().find(|definition| definition.name.eq_ignore_ascii_case(name)) {
-            Some(definition) => definition.values.extend(values),
-            None => {
-                let line = u32::try_from(index).expect("few lines");
-                let location = Location { file: "squid.conf".into(), line, column: 5 };
-                defined.push(AclDef { name: name.into(), kind, flags, values, location });
-            }
-        }
-    }
-    defined
-}
-
-fn access_rules(text: &str) -> Vec<AccessRule> {
-    let lines = text.lines().filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            let mut words = line.split(' ');
-            let allow = words.next() == Some("allow");
-            let term = |word: &str| AclTerm {
-                name: word.trim_start_matches('!').into(),
-                negated: word.starts_with('!'),
-            };
-            AccessRule { allow, terms: words.map(term).collect() }
-        })
-        .collect()
-}
 
 fn list(acls: &str, rules: &str) -> RuleList {
     let acls = AclSet::compile(&definitions(acls)).expect("sound definitions");
@@ -108,6 +74,8 @@ fn subject() -> Subject<'static> {
         response: None,
         known: Known::default(),
         late: &Late::NONE,
+        told: None,
+        annotated: None,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
@@ -133,7 +101,8 @@ fn the_sample_rules() {
         ..get
     };
     let manager = Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..get };
-    let denied = |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl) };
+    let denied =
+        |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl), wants_login: false };
     let rows = [
         (get, Verdict::Allowed { rule: Some(4) }),
         (Subject { client_ip: ip("::1"), ..get }, Verdict::Allowed { rule: Some(5) }),
@@ -187,7 +156,7 @@ fn the_built_in_configuration() {
 #[test]
 fn without_a_match_the_opposite_of_the_last_rule_holds() {
     let other = Subject { client_ip: ip("8.8.8.8"), ..subject() };
-    let none = Verdict::Denied { rule: None, last_acl: None };
+    let none = Verdict::Denied { rule: None, last_acl: Some("localnet"), wants_login: false };
     assert_eq!(list(SAMPLE, "allow localnet").check(&other), none);
     assert_eq!(list(SAMPLE, "deny localnet").check(&other), Verdict::Allowed { rule: None });
     assert_eq!(list(SAMPLE, "deny manager\nallow localnet").check(&other), none);
@@ -452,6 +421,25 @@ fn a_list_says_what_it_may_need() {
     }
 }
 
+/// A transaction with more notes than are kept.
+struct TooMany;
+
+impl Annotated for TooMany {
+    fn notes(&self) -> &RefCell<Notes> {
+        let mut notes = Notes::NONE;
+        notes.add("too long", &[0; NOTES_BYTES_MAX]);
+        Box::leak(Box::new(RefCell::new(notes)))
+    }
+
+    fn client_notes(&self) -> &RefCell<Notes> {
+        self.notes()
+    }
+
+    fn formatted(&self, _: usize) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
 /// A list that does not announce what it asks would be asked without the answer.
 #[test]
 fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
@@ -471,7 +459,9 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
         };
         let acls = format!("acl member port 1\nacl x {} {value}", kind.name());
         let list = list(&acls, "allow x");
-        let asked = match list.check(&Subject { host: b"host.test", ..Subject::default() }) {
+        let asking =
+            Subject { host: b"host.test", annotated: Some(&TooMany), ..Subject::default() };
+        let asked = match list.check(&asking) {
             Verdict::Needs(question) => Some(question.need()),
             _ => None,
         };
@@ -487,7 +477,7 @@ fn a_question_is_asked_only_where_all_before_it_match_and_decides_there() {
     let get = subject();
     let far = [ip("192.0.2.7")];
     let near = [ip("203.0.113.1")];
-    let denied = |rule, last_acl| Verdict::Denied { rule, last_acl };
+    let denied = |rule, last_acl| Verdict::Denied { rule, last_acl, wants_login: false };
     let allowed = |rule| Verdict::Allowed { rule };
     // Without addresses, with one in the set, with one that is not, and where the look-up failed.
     let rows = [
@@ -499,7 +489,7 @@ fn a_question_is_asked_only_where_all_before_it_match_and_decides_there() {
         ("deny far tls\nallow web", [asks("far"), allowed(Some(1)), allowed(Some(1)), asks("far")]),
         (
             "deny far post\nallow other",
-            [asks("far"), denied(None, None), denied(None, None), asks("far")],
+            [asks("far"), denied(None, Some("other")), denied(None, Some("other")), asks("far")],
         ),
         ("deny tls\nallow web\ndeny far", [allowed(Some(1)); 4]),
         ("deny !web !far\nallow all", [allowed(Some(1)); 4]),
@@ -509,7 +499,7 @@ fn a_question_is_asked_only_where_all_before_it_match_and_decides_there() {
         ),
         (
             "deny any",
-            [asks("far"), denied(Some(0), Some("any")), denied(Some(0), Some("any")), asks("far")],
+            [asks("far"), denied(Some(0), Some("far")), denied(Some(0), Some("web")), asks("far")],
         ),
         ("deny tls any\nallow all", [allowed(Some(1)); 4]),
         ("deny both\nallow all", [asks("far"), allowed(Some(1)), allowed(Some(1)), asks("far")]),
@@ -538,6 +528,8 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             AclKind::Eui64 => "acl x eui64 00:00:00:ff:fe:00:00:00".to_owned(),
             AclKind::Arp => "acl x arp 00:00:00:00:00:00".to_owned(),
             AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,
+            // They always match.
+            AclKind::AnnotateTransaction | AclKind::AnnotateClient => continue,
             AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
             _ => format!("acl x {} 1", kind.name()),
         };
@@ -604,14 +596,14 @@ fn circles_and_depth_are_refused() {
 
 #[test]
 fn what_cannot_be_evaluated_is_an_error_only_where_it_is_used() {
-    let text = format!("{SAMPLE}acl users proxy_auth REQUIRED\nacl staff any-of users localhost");
+    let text = format!("{SAMPLE}acl users ident REQUIRED\nacl staff any-of users localhost");
     let acls = AclSet::compile(&definitions(&text)).expect("unused, so no error");
     assert!(RuleList::compile(&acls, &access_rules(SAMPLE_RULES), false).is_ok());
     for rules in ["allow users", "deny !users", "allow staff", "allow localhost !USERS"] {
         let errors = RuleList::compile(&acls, &access_rules(rules), false).expect_err(rules);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].acl, "users");
-        assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "proxy_auth", .. }));
+        assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "ident", .. }));
     }
     let unknown =
         RuleList::compile(&acls, &access_rules("allow nobody"), false).expect_err("unknown");
@@ -636,6 +628,7 @@ proptest! {
             kind,
             flags: AclFlags::default(),
             values,
+            annotations: Vec::new(),
             location: Location::default(),
         };
         if let Ok(acls) = AclSet::compile(&[definition])

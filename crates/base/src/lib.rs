@@ -1,10 +1,11 @@
 //! Parts that every other crate may use: named limits, the clock, dates, seeded randomness, XXH3,
-//! wrapping of Markdown, and the table of counters. Nothing here does I/O.
+//! wrapping of Markdown, annotations, and the table of counters. Nothing here does I/O.
 
 pub mod civil;
 pub mod clock;
 pub mod counters;
 pub mod limits;
+pub mod notes;
 pub mod prose;
 pub mod rng;
 pub mod vital;

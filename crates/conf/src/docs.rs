@@ -126,6 +126,17 @@ fn push_acl_kinds(out: &mut String) {
          error.\n\n",
     );
     out.push_str(
+        "`annotate_transaction` and `annotate_client` always match, and annotate the transaction, the second \
+         one also the connection of the client and so all its later requests: `name=value` replaces the \
+         values of the name, `name+=value` adds one. With `-m` the value is a list, and each part of it a \
+         value of its own. A value in quotes may have `logformat` codes of the request. As in Squid, the ACL \
+         annotates whenever its rule gets to it, whatever follows it. A value that is there already is not \
+         added a second time. `note` matches a transaction with an annotation of that name, and of one of the \
+         values if there are any; with `-m` the annotation is a list. At most 64 annotations with 16 KiB \
+         together are kept of a transaction or connection ([limits.md](limits.md)). Where one was not kept, a \
+         `note` that does not match cannot be answered, and lists do as for a `dst` without an answer.\n\n",
+    );
+    out.push_str(
         "`has request` matches a request that could be read, `has response` where there is an answer when the \
          list is asked, and `has ALE` always.\n\n",
     );

@@ -79,6 +79,28 @@ impl<'a> Line<'a> {
         token
     }
 
+    /// The next `NAME=VALUE` in two parts. The value may be quoted, as in [`Line::next_quoted`].
+    pub(crate) fn next_pair(&mut self) -> Result<Option<(Token, Token)>, Problem> {
+        let Some(word) = self.peek() else { return Ok(None) };
+        let wrong =
+            || word.error(format!("`{}` is not a pair", word.text)).with_help("write `name=value`");
+        let len = word.text.find('=').filter(|_| !word.quoted).ok_or_else(wrong)?;
+        let name_text = word.text.get(..len).unwrap_or("").to_owned();
+        if !self.pending.is_empty() {
+            self.pending.pop_front();
+            let text = word.text.get(len + 1..).unwrap_or("").to_owned();
+            let name = Token { text: name_text, at: word.at.clone(), quoted: false };
+            return Ok(Some((name, Token { text, at: word.at, quoted: false })));
+        }
+        let name_at = word.at.start..word.at.start + len;
+        if word.at.len() == len + 1 {
+            return Err(word.error(format!("the value of `{name_text}` is missing")));
+        }
+        self.pos = name_at.end + 1;
+        let value = self.next_quoted()?.ok_or_else(|| self.missing("a value"))?;
+        Ok(Some((Token { text: name_text, at: name_at, quoted: false }, value)))
+    }
+
     /// The next word, or an error that names the missing part.
     pub(crate) fn expect(&mut self, what: &str) -> Result<Token, Problem> {
         self.next()?.ok_or_else(|| self.missing(what))

@@ -30,12 +30,17 @@ codes! {
     "tl" => LocalTime, "Local time, in a strftime format.";
     "tg" => GmtTime, "UTC, in a strftime format.";
     "tr" => ElapsedMs, "How long it took, in ms.";
-    ">h" => RequestField, "A field of the request, or all of them.";
+    ">h" => RequestField, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme.";
     ">Hs" => Status, "Status sent to the client.";
     "<Hs" => ServerStatus, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
     "Hs" => OldStatus, "Old name of >Hs.";
     "Ss" => ResultName, "Result code.";
     "Sh" => HierarchyName, "Hierarchy code.";
+    "un" => User, "Name of the user: of the login, or of a helper of `external_acl_type`; also where the password was wrong, as the status then tells.";
+    "ul" => Login, "The same for logins only.";
+    "ue" => ExtUser, "Name of the user, as a helper of `external_acl_type` has said (`user=`).";
+    "et" => ExtTag, "`tag=` of such a helper.";
+    "ea" => ExtLog, "`log=` of such a helper.";
     "mt" => MediaType, "Media type of the answer.";
     "rm" => Method, "Method.";
     ">rm" => ClientMethod, "Same as rm.";
@@ -53,16 +58,39 @@ codes! {
     ">rv" => ClientVersion, "Same as rv.";
     "<st" => BytesOut, "Bytes sent to the client.";
     "err_code" => ErrorName, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
+    "note" => Note, "The annotations of this name, with a comma between them, or `%{NAME:;}note` with a semicolon; or, without a name, all of them as `name: value` lines.";
     "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
+}
+
+impl LogCode {
+    /// Whether its value is known only when the request has been answered.
+    pub(crate) fn is_of_the_answer(self) -> bool {
+        use LogCode as C;
+        matches!(
+            self,
+            C::PeerIp
+                | C::PeerName
+                | C::PeerPort
+                | C::ElapsedMs
+                | C::Status
+                | C::ServerStatus
+                | C::OldStatus
+                | C::ResultName
+                | C::HierarchyName
+                | C::MediaType
+                | C::BytesOut
+                | C::ErrorName
+                | C::ErrorDetail
+        )
+    }
 }
 
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
-    (&["un", "ul", "us", "ue", "credentials"], "clients are not authenticated"),
+    (&["us"], "certificates of clients are not asked for"),
+    (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
-    (&["et", "ea"], "external ACL helpers are not implemented"),
-    (&["note"], "annotations are not implemented"),
     (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
     (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
     (&["<h", ">ha"], "these fields are gone when the line is written"),

@@ -135,7 +135,7 @@ fn value(text: &str) -> Result<Taken<'_>, String> {
 }
 
 fn takes_argument(code: LogCode) -> bool {
-    matches!(code, LogCode::LocalTime | LogCode::GmtTime | LogCode::RequestField)
+    matches!(code, LogCode::LocalTime | LogCode::GmtTime | LogCode::RequestField | LogCode::Note)
 }
 
 fn flag(text: &str, flag: char) -> (bool, &str) {

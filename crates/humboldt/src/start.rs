@@ -96,6 +96,8 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         };
     let access_logs = log_files::open_access_logs(&logs, &snapshot, cores);
     let shared = Shared::new(Arc::clone(&snapshot), access_logs, cache, names, cores);
+    let starting = snapshot.helpers.start(&shared.helpers);
+    starting.map_err(StartError::system("start the thread of the helper programs"))?;
     let admin = AdminPages::new(&shared);
     shared.set_internal_pages(Box::new(admin.clone()));
     if source.is_built_in() {

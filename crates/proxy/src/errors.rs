@@ -34,6 +34,11 @@ macro_rules! error_pages {
                 match self { $(ErrorPage::$variant => $status,)+ }
             }
 
+            /// Whether it is about logins: its status goes with fields that ask for one.
+            pub(crate) fn asks_login(self) -> bool {
+                matches!(self, Self::ProxyLoginRequired | Self::LoginRequired)
+            }
+
             fn title(self) -> &'static str {
                 match self { $(ErrorPage::$variant => $title,)+ }
             }
@@ -55,6 +60,12 @@ error_pages! {
     /// An access rule refuses the request.
     AccessDenied = "ERR_ACCESS_DENIED", 403, "Access denied",
         "The access rules of this proxy do not allow this request. If you think they should, ask its administrator.";
+    /// An access rule asks the client of a proxy for a login, or for another one.
+    ProxyLoginRequired = "ERR_CACHE_ACCESS_DENIED", 407, "Login required",
+        "This proxy does not know you. Log in with a name and a password that may do this.";
+    /// The same where the client takes the proxy for the server.
+    LoginRequired = "ERR_CACHE_ACCESS_DENIED", 401, "Login required",
+        "You are not logged in. Log in with a name and a password that may do this.";
     /// `miss_access` refuses a request that the cache cannot answer.
     ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";

@@ -22,6 +22,7 @@ pub mod shared;
 
 mod client_counts;
 mod fetch;
+mod helped;
 mod lookup;
 mod outcome;
 mod pipeline;

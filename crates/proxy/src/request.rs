@@ -6,16 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::notes::Notes;
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
+use humboldt_logins::{Checked, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
+use crate::helped::Helped;
 
 /// Facts about the connection that brought a request.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub(crate) struct ConnFacts {
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
     pub(crate) connections: Option<Connections>,
+    /// Annotations, for all its requests.
+    pub(crate) notes: RefCell<Notes>,
 }
 
 impl ConnFacts {
@@ -69,10 +74,16 @@ pub(crate) struct Request {
     pub(crate) is_verified: OnceCell<bool>,
     /// The name of the client, or why there is none; empty before a rule needs it.
     pub(crate) client_name: OnceCell<NameAnswer>,
+    /// The login of the client, or why it could not be checked; empty before a rule needs it.
+    pub(crate) login: OnceCell<Result<Checked, Failure>>,
     /// The decision of `cache`, once there is one. The list is asked once.
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
+    /// Annotations. A copy of the request shares them.
+    pub(crate) notes: Rc<RefCell<Notes>>,
+    /// What helpers have told. A copy of the request shares it.
+    pub(crate) helped: Rc<Helped>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -94,8 +105,11 @@ impl Request {
             permitted: RefCell::default(),
             is_verified: OnceCell::new(),
             client_name: OnceCell::new(),
+            login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
+            notes: Rc::default(),
+            helped: Rc::default(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -113,8 +127,17 @@ impl Request {
         self.permitted = RefCell::default();
         self.is_verified = OnceCell::new();
         self.client_name = OnceCell::new();
+        self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
+        match Rc::get_mut(&mut self.notes) {
+            Some(own) => *own.get_mut() = Notes::NONE,
+            None => self.notes = Rc::default(),
+        }
+        match Rc::get_mut(&mut self.helped) {
+            Some(own) => own.clear(),
+            None => self.helped = Rc::default(),
+        }
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);
         }
@@ -128,6 +151,7 @@ impl Request {
     pub(crate) fn complete(&mut self, body: BodyLength, now: UnixMillis) -> Result<(), ErrorPage> {
         (self.body, self.received) = (body, now);
         let facts = Rc::clone(&self.facts);
+        self.take_client_notes();
         self.set_url(&facts)?;
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
@@ -137,6 +161,11 @@ impl Request {
             self.normalize_encoding();
         }
         Ok(())
+    }
+
+    /// Begins with the annotations of the connection.
+    pub(crate) fn take_client_notes(&self) {
+        self.notes.borrow_mut().clone_from(&self.facts.notes.borrow());
     }
 
     /// `normalize_accept_encoding`: the same normal form is sent to servers and selects variants.
@@ -228,6 +257,12 @@ impl Request {
     /// The connection that brought it.
     pub(crate) fn facts(&self) -> &ConnFacts {
         &self.facts
+    }
+
+    /// The name that the client gave when it logged in, right or wrong; `None` also if no rule has
+    /// asked for a login.
+    pub(crate) fn user_name(&self) -> Option<&str> {
+        self.login.get()?.as_ref().ok()?.name()
     }
 
     /// The client's address.

@@ -1,6 +1,6 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
@@ -195,7 +195,9 @@ impl Connection {
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
-        let facts = Rc::new(ConnFacts { client, local, original, announced, port, connections });
+        let notes = RefCell::default();
+        let facts = ConnFacts { client, local, original, announced, port, connections, notes };
+        let facts = Rc::new(facts);
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }

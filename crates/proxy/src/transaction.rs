@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
-use crate::rules::access;
+use crate::rules::{access, notes};
 
 /// The error of a transaction without one, as rules name it.
 const NO_ERROR: &str = "ERR_NONE";
@@ -117,6 +117,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let logs_indirect = request.snapshot().config.log_uses_indirect_client;
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let helped = request.helped.facts();
+    let helped = helped.as_deref();
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.chosen()),
@@ -130,18 +132,24 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
+        user: request.user_name(),
+        ext_user: helped.and_then(|facts| facts.user.as_deref()),
+        ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
+        ext_log: helped.and_then(|facts| facts.log.as_deref()),
         content_type,
         error: outcome.fault.as_ref().map(|fault| fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         request: Some(&request.head.fields),
+        notes: Some(&request.notes),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
     let hierarchy = Some(record.hierarchy.name());
     let error = Some(record.error.unwrap_or(NO_ERROR));
     let late = Late { hierarchy, error, ..Late::NONE };
+    let is_wanted = |list: &_| is_wanted(list, request, outcome.status, content_type, &late);
+    notes::add_at_end(request, &record, is_wanted);
     for log in core.access_logs().iter() {
-        let wanted = |list| is_wanted(list, request, outcome.status, content_type, &late);
-        let wanted = log.condition.as_ref().is_none_or(wanted);
+        let wanted = log.condition.as_ref().is_none_or(is_wanted);
         match &log.sink {
             _ if !wanted => {}
             None => break,

@@ -255,18 +255,11 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_evaluated_is_never_skipped() {
-        let found = errors(
-            "acl users proxy_auth REQUIRED\nhttp_access deny !users\nhttp_access allow all\n",
-        );
+        let found =
+            errors("acl users ident REQUIRED\nhttp_access deny !users\nhttp_access allow all\n");
         assert!(found[0].contains("cannot be evaluated: `users`"), "{found:?}");
-        let nested = "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
+        let nested = "acl users ident REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
         assert!(errors(nested)[0].contains("`users`"));
-    }
-
-    #[test]
-    fn notes_never_match_so_no_rule_may_use_them() {
-        let found = errors("acl bad note team red\nhttp_access deny bad\nhttp_access allow all\n");
-        assert!(found.len() == 1 && found[0].contains("`note`"), "{found:?}");
     }
 
     #[test]
@@ -320,10 +313,11 @@ mod tests {
 
     #[test]
     fn a_group_that_becomes_unusable_later_is_found() {
-        let text = "acl g any-of localhost\nacl h any-of g\nhttp_access deny h\nacl u proxy_auth REQUIRED\n";
+        let text =
+            "acl g any-of localhost\nacl h any-of g\nhttp_access deny h\nacl u ident REQUIRED\n";
         assert!(errors(text).is_empty());
         let found = errors(&format!("{text}acl g any-of u\n"));
-        assert!(found.len() == 1 && found[0].contains("`u` is of type `proxy_auth`"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("`u` is of type `ident`"), "{found:?}");
         let circle =
             "acl a any-of localhost\nacl b any-of a\nacl a any-of b\nhttp_access allow a\n";
         assert!(errors(circle).is_empty(), "the rules refuse circles");

@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::acl_values::check_value;
+use super::annotations::{is_list_flag, read_annotations, read_delimiters};
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::lists::{List, Need};
@@ -32,8 +33,21 @@ impl Kind for Acls {
         let kind = read_kind(&type_token, line)?;
         let index = find_or_define(out, &name, kind, &type_token, line)?;
         let mut values = Vec::new();
-        let flags = read_flags(kind, &mut values, line)?;
+        let mut flags = read_flags(kind, &mut values, line)?;
+        if kind == AclKind::External {
+            let is_second = out.get(index).is_some_and(|def| !def.values.is_empty());
+            flags.needs_user = read_external(&name, is_second, &mut values, line)?;
+        }
+        let annotations = match kind.annotates() {
+            true => read_annotations(line)?,
+            false => Vec::new(),
+        };
         read_values(kind, &name, &mut values, line)?;
+        // As in Squid the first word only: any other one is the name of a user.
+        if is_user_kind(kind) && values.first().is_some_and(|first| first == "REQUIRED") {
+            flags.every_user = true;
+            values.remove(0);
+        }
         if kind == AclKind::Has && values.len() != 1 {
             let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
             return Err(type_token
@@ -42,9 +56,17 @@ impl Kind for Acls {
         }
         let Some(def) = out.get_mut(index) else { return Ok(()) };
         merge_flags(&mut def.flags, flags);
+        def.annotations.extend(annotations);
         let resets_case = kind.is_regex() && note_case(&name, &values, line);
         append(def, values, &name, resets_case)?;
-        if def.values.is_empty() {
+        if def.flags.every_user && !def.values.is_empty() {
+            let why = format!(
+                "`{}` has `REQUIRED`, which every user matches: the names mean nothing",
+                name.text
+            );
+            line.warn(&name, why, None);
+        }
+        if def.values.is_empty() && def.annotations.is_empty() && !def.flags.every_user {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
         remember_usability(kind, index, out, line);
@@ -103,7 +125,8 @@ fn find_or_define(
     };
     line.state.acls.insert(name.text.to_ascii_lowercase(), known);
     let flags = AclFlags::default();
-    out.push(AclDef { name: name.text.clone(), kind, flags, values: Vec::new(), location });
+    let (values, annotations) = (Vec::new(), Vec::new());
+    out.push(AclDef { name: name.text.clone(), kind, flags, annotations, values, location });
     Ok(index)
 }
 
@@ -126,7 +149,7 @@ fn read_flags(
             match flag {
                 "-i" | "+i" => kind.is_regex() || is_user_kind(kind),
                 "-n" => is_lookup_kind(kind),
-                _ if flag.starts_with("-m") => kind == AclKind::Note,
+                _ if is_list_flag(flag) => kind == AclKind::Note || kind.annotates(),
                 "-s" => kind == AclKind::MaxUserIp,
                 _ => flag.starts_with("--"),
             }
@@ -140,11 +163,38 @@ fn read_flags(
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
             "-n" => flags.no_lookup = true,
+            "-i" => flags.ignore_case = true,
+            "-s" => flags.strict = true,
+            flag if is_list_flag(flag) => flags.delimiters = Some(read_delimiters(&token)?),
             // Of kinds that no rule may use yet.
             _ => {}
         }
     }
     Ok(flags)
+}
+
+/// Reads the name of the helper; returns whether its questions name a checked user.
+fn read_external(
+    name: &Token,
+    is_second: bool,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<bool, Problem> {
+    if is_second {
+        return Err(name.error(format!("`{}` can have one line only, as in Squid", name.text)));
+    }
+    let token = line.expect("the name of an external_acl_type")?;
+    let known = &line.state.external_types;
+    let Some((_, needs_user)) = known.iter().find(|(known, _)| *known == token.text) else {
+        let why = format!("no external_acl_type above is named `{}`", token.text);
+        let suggestion = suggest(&token.text, known.iter().map(|(name, _)| name.as_str()));
+        return Err(match suggestion {
+            Some(name) => token.error(why).with_help(format!("did you mean `{name}`?")),
+            None => token.error(why),
+        });
+    };
+    values.push(token.text);
+    Ok(*needs_user)
 }
 
 fn is_user_kind(kind: AclKind) -> bool {
@@ -198,15 +248,7 @@ fn read_values(
 /// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
-    matches!(
-        kind,
-        K::ReqHeader
-            | K::RepHeader
-            | K::Note
-            | K::External
-            | K::AnnotateClient
-            | K::AnnotateTransaction
-    )
+    matches!(kind, K::ReqHeader | K::RepHeader | K::Note)
 }
 
 /// The path in a value `"path"`, which is replaced by the lines of that file.
@@ -265,6 +307,13 @@ fn strip_comment(row: &str) -> &str {
 
 fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
+    into.ignore_case |= flags.ignore_case;
+    into.every_user |= flags.every_user;
+    into.strict |= flags.strict;
+    into.needs_user |= flags.needs_user;
+    if flags.delimiters.is_some() {
+        into.delimiters = flags.delimiters;
+    }
 }
 
 /// Notes whether this line has `-i`; gives back whether one before it has. The values so far are
@@ -292,7 +341,11 @@ fn append(
     }
     if has_leading_name(def.kind) && !values.is_empty() {
         let lead = values.remove(0);
-        if let Some(first) = def.values.first().filter(|first| !first.eq_ignore_ascii_case(&lead)) {
+        let is_same = |first: &&String| match def.kind {
+            AclKind::Note => **first == lead,
+            _ => first.eq_ignore_ascii_case(&lead),
+        };
+        if let Some(first) = def.values.first().filter(|first| !is_same(first)) {
             return Err(name
                 .error(format!("`{}` already looks at `{first}`, not `{lead}`", def.name))
                 .with_help("use one ACL for each, and group them with `any-of`"));

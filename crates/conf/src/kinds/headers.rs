@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::access::{read_rule, read_terms};
-use super::logs::check_log_format;
+use super::logs::check_early_log_format;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::types::{HeaderAdd, HeaderReplace, HeaderRule};
@@ -47,7 +47,7 @@ impl Kind for HeaderAdds {
         let value = line.next_quoted()?.ok_or_else(|| line.missing("a value"))?;
         check_field_value(&value)?;
         if value.quoted {
-            check_log_format(&value, line);
+            check_early_log_format(&value, line);
         }
         out.push(HeaderAdd {
             header,

@@ -4,7 +4,8 @@ use super::access::read_terms;
 use super::{Kind, units};
 use crate::diagnostics::{Problem, Severity};
 use crate::line::{Line, Token};
-use crate::log_format::log_parts;
+use crate::log_codes::LogCode;
+use crate::log_format::{LogPart, log_parts};
 use crate::types::{AccessLog, LogFormat};
 
 /// Formats that exist without a definition.
@@ -178,6 +179,21 @@ pub(super) fn check_log_format(format: &Token, line: &mut Line<'_>) {
     }
 }
 
+/// As [`check_log_format`], for a value that is made before the request is answered.
+pub(super) fn check_early_log_format(format: &Token, line: &mut Line<'_>) {
+    check_log_format(format, line);
+    let (parts, _) = log_parts(&format.text);
+    let late = |part: &LogPart<'_>| match part {
+        LogPart::Value(value) => value.code.is_some_and(LogCode::is_of_the_answer),
+        LogPart::Text(_) => false,
+    };
+    if parts.iter().any(late) {
+        let help = "use codes of the request here; those of the answer are for logs and `note`";
+        let what = "a code of this format is not known before the answer: `-` is written";
+        line.warn(format, what, Some(help));
+    }
+}
+
 impl Kind for LogPath {
     type Out = Option<String>;
     const NAME: &'static str = "path or `none`";
@@ -279,7 +295,7 @@ mod tests {
         };
         let (errors, warnings, text) = found("%sn");
         assert!((errors, warnings) == (0, 1) && text.contains("t:3:17"), "{text}");
-        assert_eq!(found("%master_xaction %ssl::>sni %{note}note %<h").1, 4);
+        assert_eq!(found("%master_xaction %ssl::>sni %{x}ui %<h").1, 4);
         assert_eq!(found("%zz").0, 1);
         let add = "request_header_add X \"%>a %sn %zz\" all";
         let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{add}\n"));

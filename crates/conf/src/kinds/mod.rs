@@ -6,11 +6,12 @@
 mod access;
 mod acl;
 mod acl_values;
+mod annotations;
+mod auth;
 mod cache_dir;
 mod dir_options;
+mod external;
 mod headers;
-// The directives that use it follow.
-#[allow(dead_code)]
 mod helpers;
 mod logs;
 mod network;
@@ -23,7 +24,10 @@ mod units;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
+pub(crate) use annotations::NoteRules;
+pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};

@@ -9,6 +9,37 @@ macro_rules! working {
     /// is compared without regard to case. A value `"file"` is replaced by the lines of that file.
     /// Predefined: `all`, `manager`, `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
+    /// Declares a helper program that answers `external` ACLs. It gets a line with the words of
+    /// FORMAT for each question, and answers `OK` (the ACL matches) or `ERR`, perhaps with
+    /// `user=`, `password=`, `message=`, `tag=`, `log=` and other pairs, which become annotations.
+    /// Without an answer, or with `BH`, the rule cannot be evaluated, and the request is refused.
+    external_acl_type: Vec<ExternalAclType> = ExternalAclTypes(""),
+        "external_acl_type NAME [OPTION ...] FORMAT ... HELPER [ARGUMENT ...]";
+    /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`. The
+    /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
+    /// proxy checks it itself, without the program, on threads of its own, and reads it again when
+    /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
+    /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
+    /// with any other program: it is asked with Squid's protocol, a line with name and password.
+    /// What it tells with its result (`group=`, `message=` …) becomes annotations of the request.
+    /// Only `OK` lets the client in. `key_extras "FORMAT"` adds to each question.
+    /// `children NUMBER` (default 20): its processes, with the options of other helpers; of a
+    /// password file most checks at one time, in fact never more than 8.
+    /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
+    /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
+    /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
+    /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
+    /// ISO-8859-1 are converted. A client without a login gets 407, on ports with `accel` 401, as
+    /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
+    /// was the last one that was tested. After five wrong logins from one address within a minute,
+    /// checks for this address take turns, with a pause between them of up to a second. A client
+    /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
+    /// moment on when clients can log in, the program leaves no core dump.
+    auth_param: Authentication = AuthParams(""), "auth_param basic PARAMETER VALUE";
+    /// How long a right password that is not used is remembered.
+    authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
+    /// How long an address from which a user came counts for `max_user_ip`.
+    authenticate_ip_ttl: Duration = Seconds("1 second"), "authenticate_ip_ttl TIME";
     /// Clients whose X-Forwarded-For is trusted. The field is followed from its last address back,
     /// as long as this list allows the address before. It is asked while a request is being read:
     /// `dst` needs `-n` here.
@@ -80,6 +111,11 @@ macro_rules! working {
     request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
     /// Fields added to answers to clients.
     reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
+    /// Annotates transactions at their end, for `access_log` and its `%note`. Of the lines with one
+    /// name, the first whose ACLs all match counts. A value in quotes may have `logformat` codes.
+    /// For annotations that other rules see, use the ACL types `annotate_transaction` and
+    /// `annotate_client`.
+    note: Vec<NoteRule> = NoteRules(""), "note NAME VALUE [[!]ACL ...]";
     /// Pages of the manager, by name or `all`, that need no password (`none`) or that are disabled
     /// (`disable`). Passwords are not supported yet: a page with a password is shown to nobody. The
     /// first line that names a page counts; a page without a line is shown to all clients that
@@ -94,15 +130,11 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
-    Unsupported("authentication is not implemented yet") {
-        "auth_param", "auth_param SCHEME PARAMETER VALUE", "Sets up a scheme of authentication and its helper.";
-        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-        "authenticate_ttl", "authenticate_ttl TIME", "How long a user is remembered after the last request.";
-        "authenticate_ip_ttl", "authenticate_ip_ttl TIME", "How long a user is tied to an address.";
+    Unsupported("`basic` is the only scheme, and is offered to everybody") {
         "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
     }
-    Unsupported("helpers for access rules are not implemented yet") {
-        "external_acl_type", "external_acl_type NAME [OPTION ...] FORMAT HELPER", "Declares a helper program that answers `external` ACLs.";
+    Ignored("what has expired counts no more at once, and leaves its place to others") {
+        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
     }
     Unsupported("cache hits and storage are only controlled by `cache` so far") {
         "send_hit", "send_hit allow|deny [!]ACL ...", "Which stored answers may be used, decided when they were found.";
@@ -110,9 +142,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Unsupported("connections are not counted by client yet") {
         "client_ip_max_connections", "client_ip_max_connections NUMBER", "Most connections from one client's address.";
-    }
-    Unsupported("annotations are not implemented yet") {
-        "note", "note NAME VALUE [[!]ACL ...]", "Adds an annotation to matching requests.";
     }
     Ignored("every request is refused with an error page when it is not understood") {
         "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";

@@ -1,6 +1,6 @@
 //! Access rules: `acl` definitions and the lists that use them.
 
-use super::Location;
+use super::{Annotation, Location};
 use crate::lists::{List, Need};
 
 /// One named `acl`, all its lines taken together.
@@ -12,6 +12,8 @@ pub struct AclDef {
     pub kind: AclKind,
     /// Flags of the definition.
     pub flags: AclFlags,
+    /// Of `annotate_transaction` and `annotate_client`: the pairs, which are no values.
+    pub annotations: Vec<Annotation>,
     /// The values in order, those from files included.
     ///
     /// In kinds whose values are regular expressions a value `-i` switches case-insensitive
@@ -39,12 +41,22 @@ impl AclDef {
     }
 }
 
-/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
-/// [`AclDef::values`]), and those of kinds that are not evaluated yet.
+/// Flags between the type and the values of an `acl`, except those of kinds that are not evaluated
+/// yet, and except `-i` and `+i` of regular expressions (see [`AclDef::values`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFlags {
     /// `-n`: no name or address look-ups for this ACL.
     pub no_lookup: bool,
+    /// `-i` of kinds with names of users: the names have no case.
+    pub ignore_case: bool,
+    /// `REQUIRED` of kinds with names of users: every user matches.
+    pub every_user: bool,
+    /// `-s` of `max_user_ip`: see there.
+    pub strict: bool,
+    /// Of `external`: its question names a user, who has to be checked first.
+    pub needs_user: bool,
+    /// `-m=DELIMITERS`: values of annotations are lists, which these characters divide.
+    pub delimiters: Option<String>,
 }
 
 macro_rules! acl_kinds {
@@ -76,15 +88,15 @@ macro_rules! acl_kinds {
     };
 }
 
-const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
-// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. The need of `arp`
-// is met without waiting.
+// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. Those of `arp` and
+// `note` are met without waiting.
 const FAST: Option<Need> = None;
 const HARDWARE: Option<Need> = Some(Need::Hardware);
+const NOTES: Option<Need> = Some(Need::Notes);
 const ADDRESSES: Option<Need> = Some(Need::DstIps);
 const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
 const USER: Option<Need> = Some(Need::User);
@@ -117,27 +129,27 @@ acl_kinds! {
     HttpStatus = "http_status", FAST, None;
     Browser = "browser", FAST, None;
     RefererRegex = "referer_regex", FAST, None;
-    ProxyAuth = "proxy_auth", USER, NO_AUTH;
-    ProxyAuthRegex = "proxy_auth_regex", USER, NO_AUTH;
+    ProxyAuth = "proxy_auth", USER, None;
+    ProxyAuthRegex = "proxy_auth_regex", USER, None;
     SnmpCommunity = "snmp_community", FAST, Some("SNMP is not implemented");
     MaxConn = "maxconn", FAST, None;
-    MaxUserIp = "max_user_ip", FAST, NO_AUTH;
+    MaxUserIp = "max_user_ip", USER, None;
     ReqMimeType = "req_mime_type", FAST, None;
     ReqHeader = "req_header", FAST, None;
     RepMimeType = "rep_mime_type", FAST, None;
     RepHeader = "rep_header", FAST, None;
-    External = "external", HELPER, Some("external ACL helpers are not implemented yet");
+    External = "external", HELPER, None;
     UserCert = "user_cert", FAST, NO_TLS;
     CaCert = "ca_cert", FAST, NO_TLS;
-    ExtUser = "ext_user", HELPER, NO_AUTH;
-    ExtUserRegex = "ext_user_regex", HELPER, NO_AUTH;
+    ExtUser = "ext_user", FAST, None;
+    ExtUserRegex = "ext_user_regex", FAST, None;
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
-    Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
+    Tag = "tag", FAST, None;
     HierCode = "hier_code", FAST, None;
-    Note = "note", FAST, Some("annotations are not implemented yet, so that it would never match");
-    AnnotateTransaction = "annotate_transaction", FAST, Some("annotations by rules are not implemented yet");
-    AnnotateClient = "annotate_client", FAST, Some("annotations by rules are not implemented yet");
+    Note = "note", NOTES, None;
+    AnnotateTransaction = "annotate_transaction", FAST, None;
+    AnnotateClient = "annotate_client", FAST, None;
     AdaptationService = "adaptation_service", FAST, NO_ADAPTATION;
     SslError = "ssl_error", FAST, NO_TLS;
     ServerCertFingerprint = "server_cert_fingerprint", FAST, NO_TLS;
@@ -308,6 +320,11 @@ impl AclKind {
     /// True for kinds that make no sense where there is no answer.
     pub(crate) fn is_about_answers(self) -> bool {
         matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
+    }
+
+    /// True for kinds that write annotations, and always match.
+    pub fn annotates(self) -> bool {
+        matches!(self, Self::AnnotateTransaction | Self::AnnotateClient)
     }
 
     /// True when each value is one line of the file with all its words.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::external_format::{ExternalPart, ExternalQuoting};
+
 /// The processes of a helper program (`url_rewrite_children`, `auth_param … children`, options of
 /// `external_acl_type`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,4 +46,30 @@ impl Default for HelperChildren {
     fn default() -> Self {
         Self::new(20)
     }
+}
+
+/// One `external_acl_type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalAclType {
+    /// Its name in `acl` lines.
+    pub name: String,
+    /// How long an answer `OK` holds.
+    pub ttl: Duration,
+    /// How long an answer `ERR` holds.
+    pub negative_ttl: Duration,
+    /// Share of these times, in percent, at whose beginning the helper is asked again while the old
+    /// answer still serves.
+    pub grace_percent: u32,
+    /// Most answers that are kept; 0 for none.
+    pub cache_entries: u32,
+    /// Its processes.
+    pub children: HelperChildren,
+    /// The treatment of values.
+    pub quoting: ExternalQuoting,
+    /// The words of a question.
+    pub words: Vec<ExternalPart>,
+    /// The arguments of the ACL stand behind them: no word of the format is about them.
+    pub adds_data: bool,
+    /// The program and its arguments.
+    pub command: Vec<String>,
 }

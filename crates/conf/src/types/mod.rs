@@ -1,22 +1,26 @@
 //! The types of the typed configuration, for the rest of the program. No parsing here.
 
 mod access;
+mod auth;
 mod helpers;
 mod logs;
 mod network;
+mod notes;
 mod storage;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
-pub use helpers::HelperChildren;
+pub use auth::{Authentication, BasicAuth, PasswordCheck};
+pub use helpers::{ExternalAclType, HelperChildren};
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
     PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
+pub use notes::{Annotation, NoteRule};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 
 /// The position of a definition; for messages that are made after parsing.

@@ -99,8 +99,15 @@ pub enum PeerSelection {
 /// `login=` of a `cache_peer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerLogin {
-    /// `PASS` or `PASSTHRU`: the credentials of the client go on.
+    /// `PASSTHRU`: the credentials of the client go on.
+    Unchanged,
+    /// `PASS`: so do they; where there are none, those that a helper of `external_acl_type` has
+    /// told.
     OfClient,
+    /// `PROXYPASS`: the same, and those for a proxy go to an `originserver` as those for a server.
+    OfClientForServer,
+    /// `*TEXT`: the name of the client's user, and this text, which begins with a colon.
+    NameOfUser(String),
     /// `user:password`, percent-decoded.
     Own(String),
 }

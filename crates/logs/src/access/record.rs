@@ -1,8 +1,10 @@
 //! The facts about a request at its end.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::notes::Notes;
 use humboldt_http::{Fields, Version};
 
 use super::{Hierarchy, ResultTag};
@@ -50,6 +52,14 @@ pub struct AccessRecord<'a> {
     pub peer: Peer<'a>,
     /// Its port, if a server was asked.
     pub peer_port: Option<u16>,
+    /// The user that the client names, right or wrong.
+    pub user: Option<&'a str>,
+    /// The user that a helper of `external_acl_type` has named.
+    pub ext_user: Option<&'a [u8]>,
+    /// Its `tag=`.
+    pub ext_tag: Option<&'a [u8]>,
+    /// Its `log=`.
+    pub ext_log: Option<&'a [u8]>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
     /// Name of the error page sent (`ERR_DNS_FAIL`), or of the reason why the answer was cut off,
@@ -59,6 +69,8 @@ pub struct AccessRecord<'a> {
     pub error_detail: Option<&'a str>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
+    /// Its annotations, which rules may change between one log and the next.
+    pub notes: Option<&'a RefCell<Notes>>,
 }
 
 impl<'a> AccessRecord<'a> {
@@ -79,11 +91,21 @@ impl<'a> AccessRecord<'a> {
             hierarchy: Hierarchy::None,
             peer: Peer::None,
             peer_port: None,
+            user: None,
+            ext_user: None,
+            ext_tag: None,
+            ext_log: None,
             content_type: None,
             error: None,
             error_detail: None,
             request: None,
+            notes: None,
         }
+    }
+
+    /// The name of the user: of the login, or else of a helper.
+    pub(super) fn any_user(&self) -> &'a [u8] {
+        self.user.map(str::as_bytes).or(self.ext_user).unwrap_or_default()
     }
 
     /// The URL, cut after the first `?` if asked for (the `?` stays, as in Squid).

@@ -1,9 +1,11 @@
 //! A record through a compiled `logformat`.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_base::notes::Notes;
 use humboldt_conf::LogCode as Code;
-use humboldt_http::{Fields, Version};
+use humboldt_http::{FieldName, Fields, Version};
 use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
@@ -61,9 +63,15 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
         Code::RequestField => push_field(out, value, record.request),
+        Code::Note => push_notes(out, value, record.notes),
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
+        Code::User => push_user(out, value, record.any_user()),
+        Code::Login => push_user(out, value, record.user.unwrap_or_default().as_bytes()),
+        Code::ExtUser => push_user(out, value, record.ext_user.unwrap_or_default()),
+        Code::ExtTag => push_escaped(out, record.ext_tag.unwrap_or_default(), as_url),
+        Code::ExtLog => push_escaped(out, record.ext_log.unwrap_or_default(), as_url),
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),
@@ -80,6 +88,12 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
         _ => push_time(out, code, value, record),
     }
+}
+
+/// The name of a user: one word in any case.
+fn push_user(out: &mut Vec<u8>, value: &Value, name: &[u8]) {
+    let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
+    push_escaped(out, name, escape.unwrap_or(Escape::PercentAll));
 }
 
 fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord<'_>) {
@@ -130,21 +144,64 @@ fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>) {
     let escape = value.escape.unwrap_or(Escape::Percent);
     match &value.field {
         Some(name) => {
+            let id = FieldName::from_bytes(name);
             for (n, text) in fields.get_all_by_name(name).enumerate() {
                 if n > 0 {
                     push_escaped(out, b", ", escape);
                 }
-                push_escaped(out, text, escape);
+                push_escaped(out, without_secret(id, text), escape);
             }
         }
         None => {
-            for (_, name, text) in fields.iter() {
-                for piece in [name, b": ", text, b"\r\n"] {
+            for (id, name, text) in fields.iter() {
+                for piece in [name, b": ", without_secret(id, text), b"\r\n"] {
                     push_escaped(out, piece, escape);
                 }
             }
         }
     }
+}
+
+/// The value of a field in a log, which has no credentials: of those only the scheme.
+fn without_secret(id: FieldName, text: &[u8]) -> &[u8] {
+    match id {
+        FieldName::Authorization | FieldName::ProxyAuthorization => {
+            let scheme = text.split(|byte| matches!(byte, b' ' | b'\t')).next();
+            scheme.filter(|scheme| scheme.len() < text.len()).unwrap_or_default()
+        }
+        _ => text,
+    }
+}
+
+/// The values of one note, or without a name all notes.
+fn push_notes(out: &mut Vec<u8>, value: &Value, notes: Option<&RefCell<Notes>>) {
+    let Some(notes) = notes.map(RefCell::borrow) else { return };
+    let escape = value.escape.unwrap_or(Escape::Percent);
+    let Some(wanted) = &value.field else {
+        for (name, text) in notes.iter() {
+            for piece in [name.as_bytes(), b": ", text, b"\r\n"] {
+                push_escaped(out, piece, escape);
+            }
+        }
+        return;
+    };
+    let (name, separator) = name_and_separator(wanted);
+    let values = notes.iter().filter(|(known, _)| known.as_bytes() == name);
+    for (n, (_, text)) in values.enumerate() {
+        if n > 0 {
+            push_escaped(out, separator, escape);
+        }
+        push_escaped(out, text, escape);
+    }
+}
+
+/// The name and the separator in `NAME`, `NAME:,`, `NAME:;` or `NAME::`, as in Squid.
+fn name_and_separator(argument: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = argument.iter().position(|byte| *byte == b':') else {
+        return (argument, b",");
+    };
+    let separator = argument.get(colon + 1..colon + 2).filter(|one| b",;:".contains(&one[0]));
+    (&argument[..colon], separator.unwrap_or(b","))
 }
 
 /// The parts of a logged URL. It has been validated long before; whatever is not there is empty.

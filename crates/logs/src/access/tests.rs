@@ -1,4 +1,7 @@
+use std::cell::RefCell;
+
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::notes::Notes;
 use humboldt_http::{FieldName, Fields, Version};
 
 use super::*;
@@ -51,6 +54,27 @@ fn the_native_format_written_by_hand_is_the_one_of_the_documentation() {
     for record in records {
         assert_eq!(with(template, &record), line(&AccessFormat::Squid, &record, false));
     }
+}
+
+#[test]
+fn notes_are_joined_by_a_separator_that_can_be_chosen() {
+    let mut notes = Notes::NONE;
+    for (name, value) in [("team", "red"), ("why", "a b\n"), ("team", "blue")] {
+        notes.add(name, value.as_bytes());
+    }
+    let notes = RefCell::new(notes);
+    let noted = AccessRecord { notes: Some(&notes), ..record() };
+    let all = "team:%20red%0D%0Awhy:%20a%20b%0A%0D%0Ateam:%20blue%0D%0A";
+    for (format, wanted) in [
+        ("%{team}note", "red,blue"),
+        ("%note{team}", "red,blue"),
+        ("%{team:;}note", "red;blue"),
+        ("%{why}note|%{Team}note", "a%20b%0A|-"),
+        ("%note", all),
+    ] {
+        assert_eq!(with(format, &noted), wanted, "{format}");
+    }
+    assert_eq!(with("%note %{team}note", &record()), "- -");
 }
 
 #[test]

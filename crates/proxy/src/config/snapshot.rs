@@ -13,8 +13,12 @@ use humboldt_net::pool::PoolLimits;
 
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
+use super::externals::Externals;
 use super::header_rules::HeaderRules;
+use super::helpers::HelperPrograms;
+use super::logins::ConfiguredLogins;
 use super::names::Names;
+use super::note_rules::NoteRules;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::url_pattern::UrlPattern;
@@ -81,6 +85,8 @@ pub struct Snapshot {
     pub peers: Peers,
     /// Rules about header fields.
     pub header_rules: HeaderRules,
+    /// Rules that annotate.
+    pub(crate) note_rules: NoteRules,
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
@@ -88,6 +94,14 @@ pub struct Snapshot {
     pub asks_addresses: AsksAddresses,
     /// Whether the rules that permit a request may need the name of the client.
     pub(crate) permission_asks_name: bool,
+    /// `external_acl_type`.
+    pub(crate) externals: Externals,
+    /// Helper programs.
+    pub helpers: HelperPrograms,
+    /// Whether they may need its login.
+    pub(crate) permission_asks_user: bool,
+    /// The logins of clients, if they can log in.
+    pub(crate) logins: Option<ConfiguredLogins>,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -104,6 +118,8 @@ impl Snapshot {
 
     fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
+        let mut helpers = HelperPrograms::default();
+        let externals = Externals::compile(&acls, &config, &mut helpers);
         let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
@@ -134,6 +150,7 @@ impl Snapshot {
             refresh_default: RefreshRule::default(),
             peers: Peers::compile(&acls, &config)?,
             header_rules: HeaderRules::compile(&acls, &config)?,
+            note_rules: NoteRules::compile(&acls, &config)?,
             outgoing: with_conditions(&acls, &config.tcp_outgoing_address, |rule| {
                 (rule.addr, &rule.terms)
             })?,
@@ -142,18 +159,25 @@ impl Snapshot {
             })?,
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
+            externals,
+            helpers,
+            permission_asks_user: false,
+            logins: ConfiguredLogins::new(&config),
             acls,
             config,
         };
+        let logins = snapshot.logins.as_mut();
+        logins.into_iter().for_each(|logins| logins.add_helper(&mut snapshot.helpers));
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
-        snapshot.permission_asks_name = snapshot.permission_asks_name();
+        snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
+        snapshot.permission_asks_user = snapshot.permission_asks(Need::User);
         snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
     }
 
-    fn permission_asks_name(&self) -> bool {
+    fn permission_asks(&self, need: Need) -> bool {
         let mut lists = [Some(&self.http_access), self.adapted_access.as_ref()].into_iter();
-        lists.any(|list| list.is_some_and(|list| list.may_need(Need::ClientName)))
+        lists.any(|list| list.is_some_and(|list| list.may_need(need)))
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {
@@ -166,6 +190,7 @@ impl Snapshot {
             answers: self.reply_rules.iter().flat_map(ReplyRules::fast_lists).any(asks)
                 || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
+                || self.note_rules.lists().any(asks)
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
                 || asks(&self.spoof_client_ip)

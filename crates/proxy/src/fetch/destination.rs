@@ -46,7 +46,7 @@ impl Destination {
     /// Whether the client's credentials for a proxy go there.
     pub(crate) fn passes_logins(&self) -> bool {
         let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
-        is_proxy && matches!(self.login(), Some(Login::OfClient))
+        is_proxy && self.login().is_some_and(Login::is_of_client)
     }
 
     /// `login=` of the parent.

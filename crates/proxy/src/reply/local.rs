@@ -16,6 +16,7 @@ use crate::reply::head;
 use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::{self, Refusal, Unanswered};
+use crate::rules::login;
 use crate::transaction::Transaction;
 
 /// An answer in memory.
@@ -107,7 +108,15 @@ pub(crate) async fn refused(
         let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
         let fault = acl.map(of_acl).or(answer.fault);
-        Local { status: status.unwrap_or(answer.status), fault, ..answer }
+        // A page about logins has the status of the refusal, which may ask for none; one that asks
+        // keeps its status under another page.
+        let status = status.unwrap_or(match refusal.page.asks_login() || page.asks_login() {
+            true => refusal.page.status(),
+            false => answer.status,
+        });
+        let mut answer = Local { status, fault, ..answer };
+        login::challenge(request, status, &mut answer.fields);
+        answer
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),

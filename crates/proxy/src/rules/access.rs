@@ -20,7 +20,8 @@ use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
-use crate::rules::own;
+use crate::rules::notes::Before;
+use crate::rules::{external, login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
@@ -33,10 +34,22 @@ const NAMELESS: &str = "none";
 pub(crate) enum Decision<'l> {
     /// The list allows.
     Allowed,
-    /// The list denies. If a rule decided, this is the last ACL of the rule.
-    Denied(Option<&'l str>),
+    /// The list denies.
+    Denied(Denial<'l>),
+    /// The list ends at this ACL, which asks the client for a login. For a list that asks no
+    /// client this is a denial.
+    Challenge(&'l str),
     /// Neither: an ACL needs this fact, which is not known.
     Unanswered(Question<'l>),
+}
+
+/// The ACL that a denial comes from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Denial<'l> {
+    /// The ACL that was checked last.
+    last_acl: Option<&'l str>,
+    /// It asks the client for another login.
+    wants_login: bool,
 }
 
 impl<'l> Decision<'l> {
@@ -62,7 +75,8 @@ impl<'l> Decision<'l> {
     fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
         match self {
             Self::Allowed => Ok(()),
-            Self::Denied(last_acl) => Err(denied(last_acl)),
+            Self::Denied(denial) => Err(denied(denial.last_acl)),
+            Self::Challenge(acl) => Err(denied(Some(acl))),
             Self::Unanswered(question) => Err(Refusal::unanswered(question)),
         }
     }
@@ -73,7 +87,10 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
     fn from(verdict: Verdict<'l>) -> Self {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
+            Verdict::Denied { last_acl, wants_login, .. } => {
+                Self::Denied(Denial { last_acl, wants_login })
+            }
+            Verdict::Challenge { acl } => Self::Challenge(acl),
             Verdict::Needs(question) => Self::Unanswered(question),
         }
     }
@@ -88,32 +105,45 @@ pub(crate) async fn decide<'l>(
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
     let mut subject = Subject { response, ..subject(request) };
+    let before = Before::of(request);
     let mut questions = 0;
     loop {
         let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
         questions += 1;
-        if questions > QUESTIONS_MAX || !answer(core, request, question).await {
+        if questions > QUESTIONS_MAX || !answer(core, request, &subject, question).await {
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
+        before.restore(request);
         subject.known = known(request);
     }
 }
 
 /// Gets the answer to a question. `false`: the answer is known already, and does not help.
-async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool {
+async fn answer(
+    core: &Core,
+    request: &Request,
+    subject: &Subject<'_>,
+    question: Question<'_>,
+) -> bool {
     match question {
+        Question::Helper { number, .. } => Box::pin(external::ask(request, number, subject)).await,
         Question::DstIps { .. } if request.addresses.get().is_some() => false,
         Question::DstIps { .. } => {
             look_up(core, request).await;
             true
         }
-        // The kernel has been asked.
-        Question::Hardware { .. } => false,
+        // The kernel has been asked, and what was not kept is lost.
+        Question::Hardware { .. } | Question::Notes { .. } => false,
         Question::ClientName { .. } if request.client_name.get().is_some() => false,
         Question::ClientName { .. } => {
             look_up_client(core, request).await;
+            true
+        }
+        Question::User { .. } if request.login.get().is_some() => false,
+        Question::User { .. } => {
+            check_login(request).await;
             true
         }
     }
@@ -123,34 +153,52 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
 /// that is not known yet, see [`decide_permission`].
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
-    let subject = subject(request);
+    let (subject, before) = (subject(request), Before::of(request));
     for list in client_lists(snapshot) {
         match check_list(list, request, &subject) {
-            Verdict::Needs(_) => return Poll::Pending,
-            decided => client_may(snapshot, decided.into())?,
+            Verdict::Needs(question) => {
+                before.restore(request);
+                let asks_user = matches!(question, Question::User { .. });
+                let is_new = asks_user && request.login.get().is_none();
+                return match is_new && login::remember(request, subject.client_ip) {
+                    true => check(request),
+                    false => Poll::Pending,
+                };
+            }
+            decided => client_may(request, decided.into())?,
         }
     }
-    Poll::Ready(permit_client(request, &subject))
+    Poll::Ready(permit_client(request, &subject, &before))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let snapshot = request.snapshot();
+    let (snapshot, before) = (request.snapshot(), Before::of(request));
     for list in client_lists(snapshot) {
-        client_may(snapshot, decide(core, list, request, None).await)?;
+        client_may(request, decide(core, list, request, None).await)?;
     }
-    permit_client(request, &subject(request))
+    permit_client(request, &subject(request), &before)
 }
 
-fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal> {
-    decision.permits(|last_acl| Refusal::of_request(snapshot.denials.find(last_acl)))
+/// The decision of a list about a client's request. Only here a client is asked for a login, as in
+/// Squid.
+fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> {
+    let denials = &request.snapshot().denials;
+    match decision {
+        Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
+        Decision::Denied(Denial { last_acl, wants_login: true }) => {
+            Err(Refusal::login(request, denials.find(last_acl)))
+        }
+        other => other.permits(|last_acl| Refusal::of_request(denials.find(last_acl))),
+    }
 }
 
 /// Applies [`permit`] to the lists of a client's request.
-fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
+fn permit_client(request: &Request, subject: &Subject<'_>, before: &Before) -> Result<(), Refusal> {
     let allow = |one: &Subject<'_>| {
         client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
     };
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
@@ -199,10 +247,20 @@ async fn look_up_client(core: &Core, request: &Request) {
     }
 }
 
+/// Checks the login of the client, once for each request.
+async fn check_login(request: &Request) {
+    Box::pin(login::check(request, client_ip(request), waiter(request))).await;
+}
+
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
 pub(crate) fn asker(request: &Request) -> Asker {
-    Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
+    Asker::Client(waiter(request))
+}
+
+/// The client for which the proxy works.
+fn waiter(request: &Request) -> IpAddr {
+    request.indirect_client.unwrap_or_else(|| request.client_ip())
 }
 
 /// The addresses of the host to which the request may connect.
@@ -241,6 +299,9 @@ pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
     if snapshot.permission_asks_name {
         Box::pin(look_up_client(core, request)).await;
     }
+    if snapshot.permission_asks_user {
+        check_login(request).await;
+    }
 }
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
@@ -253,9 +314,18 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::Notes, _) => "there were more annotations than are kept".to_owned(),
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
             _ => "a rule needs the name of the client".to_owned(),
+        },
+        (Need::User, _) => match request.login.get() {
+            Some(Err(failure)) => failure.reason().to_owned(),
+            _ => "a rule needs the login of the client".to_owned(),
+        },
+        (Need::Helper, _) => match request.helped.failure() {
+            Some(failure) => failure.to_string(),
+            None => "a rule needs the answer of a helper".to_owned(),
         },
         (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
@@ -277,6 +347,8 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     let allow = |subject: &Subject<'_>| {
         client_lists(snapshot).all(|list| check_list(list, request, subject).is_allowed())
     };
+    let before = Before::of_another(request);
+    let allow = |subject: &Subject<'_>| before.what_if(request, || allow(subject));
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
@@ -285,9 +357,11 @@ pub(crate) fn may_connect(request: &Request) -> bool {
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
+    let before = Before::of(request);
     let decision = decide(core, list, request, None).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
+    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     match permit(request, &subject(request), allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
@@ -305,7 +379,8 @@ pub(crate) fn ask<'l>(
 
 /// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
 pub(crate) fn is_undecided(list: &RuleList, request: &Request, response: &ResponseHead) -> bool {
-    matches!(ask(list, request, Some(response)), Decision::Unanswered(_))
+    let ask = || ask(list, request, Some(response));
+    matches!(Before::of(request).what_if(request, ask), Decision::Unanswered(_))
 }
 
 /// Whether an answer may go to the client (`http_reply_access`).
@@ -396,8 +471,12 @@ pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
+    let before = Before::of(request);
     match check_list(list, request, &subject(request)) {
-        Verdict::Needs(_) => Poll::Pending,
+        Verdict::Needs(_) => {
+            before.restore(request);
+            Poll::Pending
+        }
         decided => {
             let allowed = Decision::from(decided).is_allowed();
             Poll::Ready(*request.may_use_cache.get_or_init(|| allowed))
@@ -428,7 +507,8 @@ fn known(request: &Request) -> Known<'_> {
         Err(DnsError::NoSuchName | DnsError::Empty) => Some(NAMELESS),
         Err(_) => None,
     });
-    Known { dst_ips, client_name, ..Known::default() }
+    let (login, user_addresses) = (login::known(request), login::addresses(request));
+    Known { dst_ips, client_name, login, user_addresses, ..Known::default() }
 }
 
 /// The client as rules see it.
@@ -464,6 +544,8 @@ fn subject(request: &Request) -> Subject<'_> {
         response: None,
         known: known(request),
         late: &Late::NONE,
+        told: (!request.snapshot().externals.is_empty()).then_some(request),
+        annotated: Some(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),

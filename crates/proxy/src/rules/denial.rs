@@ -8,6 +8,7 @@ use humboldt_logs::access::Tag;
 
 use crate::errors::ErrorPage;
 use crate::request::{Request, unmapped};
+use crate::rules::login;
 
 /// A request or an answer that a rule denies.
 #[derive(Clone, Debug)]
@@ -39,6 +40,11 @@ impl Refusal {
     /// By `http_access`.
     pub(crate) fn of_request(info: Option<usize>) -> Self {
         Self::new(ErrorPage::AccessDenied, Tag::Denied, info)
+    }
+
+    /// By `http_access`: the client is to log in, or to log in as another user.
+    pub(crate) fn login(request: &Request, info: Option<usize>) -> Self {
+        Self::new(login::page(request), Tag::Denied, info)
     }
 
     /// By `miss_access`.
@@ -82,11 +88,14 @@ impl Refusal {
 }
 
 /// The URL of a redirect. `%u`, `%U`, `%s` and `%B` become the requested URL, `%H` its host, `%p`
-/// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%h` our
-/// name, `%w` the administrator. All values are percent-encoded, so that no text from a client can
-/// end the field or start another part of the URL.
+/// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%a` its
+/// user, `%o` the `message=` of a helper, `%h` our name, `%w` the administrator. All values are
+/// percent-encoded, so that no text from elsewhere can end the field or start another part of the
+/// URL.
 pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
     let names = &request.snapshot().names;
+    let facts = request.helped.facts();
+    let message = facts.as_deref().and_then(|facts| facts.message.as_deref());
     let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('%') {
@@ -102,6 +111,8 @@ pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
             'R' => put(request.url.path_and_query()),
             'M' => put(request.head.method_bytes()),
             'i' => put(unmapped(request.client_ip()).to_string().as_bytes()),
+            'a' => put(request.user_name().unwrap_or("-").as_bytes()),
+            'o' => put(message.unwrap_or_default()),
             'h' => put(names.hostname.as_bytes()),
             'w' => put(names.contact.as_bytes()),
             '%' => out.push(b'%'),

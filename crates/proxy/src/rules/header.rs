@@ -1,18 +1,15 @@
 //! Applies the rules about header fields to a request or an answer: `request_header_access`,
 //! `reply_header_access` and related directives.
 
-use std::net::SocketAddr;
-
 use humboldt_acl::RuleList;
 use humboldt_conf::HeaderRule;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, collect};
 use humboldt_http::{FieldName, FieldSink, Fields, ResponseHead};
-use humboldt_logs::access::{AccessFormat, AccessRecord};
 use humboldt_store::StoredHead;
 
 use crate::config::header_rules::{Addition, MessageRules, Value};
-use crate::request::{Request, unmapped};
-use crate::rules::access;
+use crate::request::Request;
+use crate::rules::{access, format};
 
 /// The decision of the rules about a field of a message.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -196,26 +193,7 @@ fn add(rules: &[Addition], out: &mut impl FieldSink, asked: Asked<'_>) {
     for rule in rules.iter().filter(|rule| asked.matches(&rule.condition) == Some(true)) {
         match &rule.value {
             Value::Text(text) => out.field(&rule.name, text),
-            Value::Format(format) => out.field(&rule.name, &formatted(format, asked.request)),
+            Value::Format(format) => out.field(&rule.name, &format::early(format, asked.request)),
         }
     }
-}
-
-/// The value of a format for the request. Control characters are removed, so that no text from a
-/// client can end the field.
-fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
-    let facts = request.facts();
-    let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());
-    let record = AccessRecord {
-        local: Some(facts.chosen()),
-        method: request.head.method_bytes(),
-        url: request.url.as_bytes(),
-        version: Some(request.head.version),
-        request: Some(&request.head.fields),
-        ..AccessRecord::new(request.received, client)
-    };
-    let mut value = Vec::with_capacity(64);
-    format.write(&mut value, &record, false);
-    value.retain(|byte| !byte.is_ascii_control());
-    value
 }

@@ -3,8 +3,12 @@
 pub(crate) mod access;
 pub(crate) mod balancer;
 pub(crate) mod denial;
+pub(crate) mod external;
+pub(crate) mod format;
 pub(crate) mod header;
 pub(crate) mod indirect;
+pub(crate) mod login;
+pub(crate) mod notes;
 pub(crate) mod original;
 pub(crate) mod own;
 pub(crate) mod reply;
