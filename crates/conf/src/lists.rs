@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 19] = [
+    const LINES: [&str; 21] = [
         "follow_x_forwarded_for allow x",
         "http_access allow x",
         "adapted_http_access allow x",
@@ -312,6 +312,8 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "url_rewrite_access allow x",
+        "store_id_access allow x",
     ];
 
     fn read(text: &str) -> Diagnostics {

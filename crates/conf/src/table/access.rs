@@ -110,7 +110,7 @@ macro_rules! working {
     cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
     /// Filters that the file configures, that are not implemented, and that may be left out: the
     /// messages that they would stop pass. Without it such a file is refused. Not in Squid.
-    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";
+    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without adaptation|ssl_bump ...";
         }] }
     };
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use humboldt_acl::{Subject, Told};
-use humboldt_conf::{ExternalCode, ExternalPart, ExternalQuoting};
+use humboldt_conf::{ExternalAclType, ExternalCode, ExternalPart, ExternalQuoting};
 use humboldt_helpers::{NoAnswer, Outcome, Reply};
 use humboldt_http::Fields;
 
@@ -99,7 +99,7 @@ pub(crate) fn learn_notes(request: &Request, reply: &Reply) {
 /// format does not name.
 fn question(request: &Request, subject: &Subject<'_>, acl: &ExternalAcl) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
-    let conf = &acl.of.conf;
+    let conf: &ExternalAclType = &acl.of.conf;
     for part in &conf.words {
         let start = out.len();
         write(&mut out, part, part.quoting.unwrap_or(conf.quoting), request, subject, acl);

@@ -10,4 +10,5 @@ pub(crate) mod login;
 pub(crate) mod notes;
 pub(crate) mod own;
 pub(crate) mod reply;
+pub(crate) mod rewriting;
 pub(crate) mod upgrades;
