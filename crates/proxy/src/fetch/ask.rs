@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use data_encoding::BASE64;
 use humboldt_conf::ForwardedFor;
 use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
@@ -116,14 +117,30 @@ pub(crate) fn may_pass(value: &[u8]) -> bool {
     !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
 }
 
-/// The client's credentials for a proxy, which this one lets the next one check.
+/// The client's credentials for a proxy, which this one lets the next one check. If the client has
+/// sent none, those that a helper of `external_acl_type` has named.
 fn write_clients_credentials(out: &mut impl FieldSink, request: &Request) {
     if is_kept(out, request, b"Proxy-Authorization") {
-        let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
+        let mut values = request.head.fields.get_all(FieldName::ProxyAuthorization).peekable();
+        if values.peek().is_none() {
+            return write_credentials_of_helper(out, request);
+        }
         values.filter(|value| may_pass(value)).for_each(|value| {
             out.field(b"Proxy-Authorization", value);
         });
     }
+}
+
+fn write_credentials_of_helper(out: &mut impl FieldSink, request: &Request) {
+    let facts = request.helped.facts();
+    let Some((user, password)) = facts
+        .as_deref()
+        .and_then(|facts| Some((facts.user.as_deref()?, facts.password.as_deref()?)))
+    else {
+        return;
+    };
+    let login = [user, b":", password].concat();
+    out.field(b"Proxy-Authorization", format!("Basic {}", BASE64.encode(&login)).as_bytes());
 }
 
 /// Copies the end-to-end fields. Fields that the proxy makes anew are left out.
