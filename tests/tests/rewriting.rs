@@ -181,7 +181,7 @@ fn a_client_that_leaves_waits_no_more() {
 fn programs_of_debian_rewrite() {
     let fake = "/usr/lib/squid/url_fake_rewrite";
     if Path::new(fake).exists() {
-        let lines = format!("url_rewrite_program {fake}\nurl_rewrite_children 2 concurrency=10\n");
+        let lines = format!("url_rewrite_program {fake}\nurl_rewrite_concurrency 10\n");
         let world = World::forward(&lines);
         world.origin.on("/a", Reply::ok("x"));
         let _ = world.get("/a").expect(200);

@@ -185,6 +185,14 @@ mod tests {
     }
 
     #[test]
+    fn too_many_channels_are_cropped() {
+        let (config, said, errors, warnings) = read("url_rewrite_children 20 concurrency=10000");
+        assert!((errors, warnings) == (0, 1) && said.contains("4096 are used"), "{said}");
+        assert_eq!(config.url_rewrite_children.concurrency, HelperChildren::CHANNELS_MAX);
+        assert_eq!(read("redirect_concurrency 20").0.url_rewrite_concurrency, 20);
+    }
+
+    #[test]
     fn what_happens_after_the_time_is_said() {
         let timeout = |rest: &str| read(&format!("url_rewrite_timeout {rest}"));
         let (config, said, ..) =

@@ -47,7 +47,8 @@ macro_rules! working {
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
-    /// Like `http_access`, checked after it. Everything when there is no rule.
+    /// Like `http_access`, checked after it and after `url_rewrite_program`, whose URL it sees.
+    /// Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";

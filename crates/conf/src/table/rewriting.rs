@@ -13,6 +13,8 @@ macro_rules! working {
     url_rewrite_program | redirect_program: Vec<String> = HelperCommand("none"), "url_rewrite_program COMMAND [ARGUMENT ...]";
     /// Number of those processes.
     url_rewrite_children | redirect_children: HelperChildren = Children("20 startup=0 idle=1 concurrency=0"), "url_rewrite_children NUMBER [OPTION ...]";
+    /// The old form of `concurrency=` in `url_rewrite_children`. If it is not 0, it comes first.
+    url_rewrite_concurrency | redirect_concurrency: u32 = Count("0"), "url_rewrite_concurrency NUMBER";
     /// Whether the field Host follows the rewritten URL.
     url_rewrite_host_header | redirect_rewrites_host_header: bool = OnOff("on"), "url_rewrite_host_header on|off";
     /// Which requests are sent to the helper. All of them when there is no rule. A request about

@@ -75,11 +75,16 @@ impl Rewriting {
         config: &Config,
         programs: &mut HelperPrograms,
     ) -> Result<Self, Vec<AclError>> {
+        let mut children = config.url_rewrite_children.clone();
+        if config.url_rewrite_concurrency > 0 {
+            let most = HelperChildren::CHANNELS_MAX;
+            children.concurrency = config.url_rewrite_concurrency.min(most);
+        }
         let given = Given {
             kind: Kind::Redirector,
             name: "url_rewrite_program",
             command: &config.url_rewrite_program,
-            children: &config.url_rewrite_children,
+            children: &children,
             access: &config.url_rewrite_access,
             extras: &config.url_rewrite_extras,
             bypass: config.url_rewrite_bypass,
