@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 20] = [
+    const LINES: [&str; 23] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -315,6 +315,8 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "url_rewrite_access allow x",
+        "store_id_access allow x",
     ];
 
     fn read(text: &str) -> Diagnostics {
