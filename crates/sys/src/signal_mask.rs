@@ -29,6 +29,27 @@ pub fn block_all_signals() {
     }
 }
 
+/// Does `work` with a mask of this thread that blocks no signal, and restores the mask afterwards.
+/// A process that is started meanwhile inherits the empty mask.
+#[allow(unsafe_code)]
+pub fn with_none_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the whole set; both sets live until the end of the
+    // function, and the call, which cannot fail with a valid `how`, writes the present mask into
+    // `before`.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), before.as_mut_ptr());
+    }
+    let result = work();
+    // SAFETY: the first call has written the whole of `before`; the present mask is not asked for.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+    result
+}
+
 #[allow(unsafe_code)]
 fn change(how: libc::c_int) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -68,6 +89,8 @@ mod tests {
             assert!(!CONTROL.into_iter().any(is_blocked));
             block_all_signals();
             assert!(CONTROL.into_iter().all(is_blocked) && is_blocked(libc::SIGCHLD));
+            with_none_blocked(|| assert!(!CONTROL.into_iter().any(is_blocked)));
+            assert!(CONTROL.into_iter().all(is_blocked), "as before");
         })
         .join()
         .expect("joined");

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 21] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -21,6 +21,7 @@ const ROWS: [&str; 20] = [
     "humboldt-stores",
     "humboldt-logs",
     "humboldt-net",
+    "humboldt-helpers",
     "humboldt-exchange",
     "humboldt-proxy",
     "humboldt-admin",

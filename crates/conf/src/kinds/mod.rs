@@ -10,6 +10,9 @@ mod annotations;
 mod cache_dir;
 mod dir_options;
 mod headers;
+// The directives that use it follow.
+#[allow(dead_code)]
+mod helpers;
 mod logs;
 mod network;
 mod options;
