@@ -1,6 +1,7 @@
 //! Applies the rules of the configuration to one request.
 
 pub(crate) mod access;
+pub(crate) mod codes;
 pub(crate) mod denial;
 pub(crate) mod format;
 pub(crate) mod header;
