@@ -18,11 +18,12 @@ use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::errors::ErrorPage;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::{balancer, indirect, original};
-use crate::special::unparsed;
+use crate::special::{internal, unparsed};
 use crate::transaction::Transaction;
 
 /// `tcpkeepalive` without values uses Linux's own defaults.
@@ -295,18 +296,17 @@ impl Service for Connection {
 }
 
 /// Fills in everything that follows from the request head.
-fn complete(
-    core: &Core,
-    client: &ClientExchange,
-    request: &mut Request,
-) -> Result<(), crate::errors::ErrorPage> {
+fn complete(core: &Core, client: &ClientExchange, request: &mut Request) -> Result<(), ErrorPage> {
     request.complete(client.request_body(), core.now())?;
     if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
-        return Err(crate::errors::ErrorPage::HostConflict);
+        return Err(ErrorPage::HostConflict);
     }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),
         None => None,
     };
-    Ok(())
+    match internal::fits_its_scheme(request) {
+        true => Ok(()),
+        false => Err(ErrorPage::UnsupportedMethod),
+    }
 }

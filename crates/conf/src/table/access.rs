@@ -87,10 +87,15 @@ macro_rules! working {
     /// the same host and port with CONNECT, so that `deny CONNECT !SSL_ports` holds for both.
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
         "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
-    /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule. The names
-    /// of pages are those in the field X-Squid-Error. In URLs `%u` and `%s` are replaced by the
-    /// requested URL, `%H` by its host, `%R` by its path, `%M` by the method, `%i` by the client's
-    /// address, `%h` by this proxy's name, `%w` by `cache_mgr`.
+    /// Page or URL for clients that a rule denies, chosen by the ACL that was checked last. The
+    /// names of pages are those in the field X-Squid-Error; `NNN` is the status, 2xx, 4xx or 5xx
+    /// for a page and 3xx for a URL. Without it a URL has 302, or 307 for methods other than GET
+    /// and HEAD. Codes in URLs: `%u`, `%U` and `%s` are the requested URL, `%H` its host, `%p` its
+    /// port, `%P` its scheme, `%R` its path (the one value that is not escaped), `%M` the method,
+    /// `%i` the client's address, `%A` and `%b` address and port that it connected to, `%I` the
+    /// server's address, `%h` this proxy's name, `%w` `cache_mgr`, `%S` the program, `%t` and `%T`
+    /// the time as in logs and in HTTP, `%%` a percent sign. `%a` is `-`, `%e` 0; `%E` and `%D`
+    /// say that there is no error; `%o`, `%x` and the codes for pages only are empty.
     deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info [NNN:]PAGE|[NNN:]URL|TCP_RESET ACL ...";
     /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` means every
     /// field, `Other` unknown ones.

@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 
-use data_encoding::BASE64;
 use humboldt_conf::ForwardedFor;
 use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};

@@ -104,7 +104,15 @@ pub(crate) async fn decide<'l>(
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    let mut subject = Subject { response, ..subject(request) };
+    decide_about(core, list, request, Subject { response, ..subject(request) }).await
+}
+
+async fn decide_about<'l, 'r>(
+    core: &Core,
+    list: &'l RuleList,
+    request: &'r Request,
+    mut subject: Subject<'r>,
+) -> Decision<'l> {
     let before = Before::of(request);
     let mut questions = 0;
     loop {
@@ -395,16 +403,19 @@ pub(crate) fn may_connect(request: &Request) -> bool {
 }
 
 /// Checks `miss_access`: whether the request may go to a server. Waits for the facts that the list
-/// needs.
+/// needs. As in Squid, the list is about the client of the connection: it says which neighbours may
+/// make this cache fetch.
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
     let before = Before::of(request);
-    let decision = decide(core, list, request, None).await;
+    let direct = Subject { client_ip: unmapped(request.client_ip()), ..subject(request) };
+    let decision = decide_about(core, list, request, direct).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
     let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
-    match permit(request, &subject(request), allow) {
+    let known = known(request);
+    match permit(request, &Subject { known, ..direct }, allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
     }
