@@ -113,17 +113,18 @@ async fn decide_about<'l, 'r>(
     request: &'r Request,
     mut subject: Subject<'r>,
 ) -> Decision<'l> {
-    let before = Before::of(request);
     let mut questions = 0;
     loop {
+        let before = Before::of(request);
         let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
+        before.restore_of_client(request);
         questions += 1;
         if questions > QUESTIONS_MAX || !answer(core, request, &subject, question).await {
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
-        before.restore(request);
+        before.restore_own(request);
         subject.known = known(request);
     }
 }
@@ -489,6 +490,18 @@ pub(crate) fn takes_line(
 ) -> bool {
     let subject = Subject { response, late, ..subject(request) };
     Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
+}
+
+/// Whether the condition of an annotation is met when the request has ended; not if it has no
+/// answer.
+pub(crate) fn is_met(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+    late: &Late<'_>,
+) -> bool {
+    let subject = Subject { response, late, ..subject(request) };
+    check_list(list, request, &subject).is_allowed()
 }
 
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
