@@ -103,7 +103,7 @@ const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["icap::", "adapt::"], "content adaptation is not implemented"),
     (
         &["proxy_protocol::", "transport::"],
-        "the PROXY protocol is not implemented, and connections are not numbered",
+        "headers of the PROXY protocol are not kept, and connections are not numbered",
     ),
     (&[">handshake"], "first bytes of a connection are not kept"),
 ];

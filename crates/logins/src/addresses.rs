@@ -67,9 +67,10 @@ impl Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::user::Told;
 
     fn counts(is_strict: bool, steps: &[(u8, i64)]) -> Vec<u32> {
-        let (addresses, user) = (Addresses::default(), User::new("anna".to_owned()));
+        let (addresses, user) = (Addresses::default(), User::new("anna", Told::default()));
         let limit = Limit { addresses_max: 2, is_strict };
         let lifetime = Duration::from_secs(10);
         let note = |&(place, now_s): &(u8, i64)| {
@@ -97,11 +98,11 @@ mod tests {
         let note = |user: &User, from: u32| {
             addresses.note(user, IpAddr::V4(from.into()), 0, Duration::from_secs(10), limit)
         };
-        let anna = User::new("anna".to_owned());
+        let anna = User::new("anna", Told::default());
         let most = (0..2 * ADDRESSES_MAX as u32).map(|from| note(&anna, from)).max();
         assert_eq!(most, Some(ADDRESSES_MAX as u32 + 1));
         for number in 0..USERS_MAX + 10 {
-            note(&User::new(number.to_string()), 1);
+            note(&User::new(number.to_string(), Told::default()), 1);
         }
         assert_eq!(addresses.0.lock().len(), USERS_MAX);
     }

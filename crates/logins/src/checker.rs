@@ -282,7 +282,7 @@ mod tests {
         let (dir, checker) = checker(FILE, 2);
         let hashes = Remembered::default();
         let verdict = |user: &str, password: &str| {
-            let of = hashes.fingerprint(format!("{user}:{password}").as_bytes());
+            let of = hashes.fingerprint(&[user.as_bytes(), password.as_bytes()]);
             runtime().block_on(checker.check(of, credentials(user, password)))
         };
         assert_eq!(verdict("anna", "secret"), Ok(Verdict::Right));
@@ -301,7 +301,7 @@ mod tests {
         let hashes = Remembered::default();
         let busy = checker.shared.file.hold();
         let push = |number: usize| {
-            let of = hashes.fingerprint(&number.to_ne_bytes());
+            let of = hashes.fingerprint(&[&number.to_ne_bytes()]);
             checker.push(of, credentials("anna", "secret"))
         };
         let same: Vec<_> = (0..10).map(|_| push(0).expect("joins")).collect();
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn the_threads_end_with_their_owner() {
         let (_dir, checker) = checker(FILE, 2);
-        let of = Remembered::default().fingerprint(b"x");
+        let of = Remembered::default().fingerprint(&[b"x"]);
         let verdict = runtime().block_on(checker.check(of, credentials("anna", "secret")));
         assert_eq!(verdict, Ok(Verdict::Right));
         let shared = Arc::downgrade(&checker.shared);

@@ -71,10 +71,14 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// The hash of a field's value.
-    pub(crate) fn fingerprint(&self, value: &[u8]) -> Fingerprint {
+    /// The hash of a field's value, and of further texts that belong to the question.
+    pub(crate) fn fingerprint(&self, texts: &[&[u8]]) -> Fingerprint {
         let mut hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(value);
+        for text in texts {
+            hasher.write(text);
+            // The length keeps two texts apart from one that has both.
+            hasher.write_usize(text.len());
+        }
         Fingerprint(hasher.finish128().as_u128())
     }
 
@@ -129,18 +133,19 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::user::Told;
 
     const LIFETIMES: Lifetimes =
         Lifetimes { checked: Duration::from_secs(100), unused: Duration::from_secs(10) };
 
     fn user() -> Arc<User> {
-        Arc::new(User::new("anna".to_owned()))
+        Arc::new(User::new("anna", Told::default()))
     }
 
     #[test]
     fn credentials_expire_by_the_check_and_by_their_last_use() {
         let remembered = Remembered::default();
-        let of = remembered.fingerprint(b"Basic YTpi");
+        let of = remembered.fingerprint(&[b"Basic YTpi"]);
         remembered.insert(of, user(), 0, LIFETIMES);
         let known = |now_s: i64| remembered.get(of, now_s * 1000, LIFETIMES).is_some();
         assert!((0..100).step_by(9).all(known), "each use counts");
@@ -154,16 +159,16 @@ mod tests {
     #[test]
     fn other_credentials_and_other_processes_have_other_hashes() {
         let (one, two) = (Remembered::default(), Remembered::default());
-        assert_eq!(one.fingerprint(b"a"), one.fingerprint(b"a"));
-        assert_ne!(one.fingerprint(b"a"), one.fingerprint(b"b"));
-        assert_ne!(one.fingerprint(b"a"), two.fingerprint(b"a"));
+        assert_eq!(one.fingerprint(&[b"a"]), one.fingerprint(&[b"a"]));
+        assert_ne!(one.fingerprint(&[b"a"]), one.fingerprint(&[b"b"]));
+        assert_ne!(one.fingerprint(&[b"a"]), two.fingerprint(&[b"a"]));
     }
 
     #[test]
     fn more_credentials_than_the_bound_are_not_remembered() {
         let remembered = Remembered::default();
         for number in 0..2 * REMEMBERED_MAX {
-            let of = remembered.fingerprint(&number.to_ne_bytes());
+            let of = remembered.fingerprint(&[&number.to_ne_bytes()]);
             remembered.insert(of, user(), number as i64, LIFETIMES);
             assert!(remembered.get(of, number as i64, LIFETIMES).is_some());
         }

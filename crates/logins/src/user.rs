@@ -2,15 +2,42 @@
 
 use std::sync::Arc;
 
+use humboldt_base::notes::Notes;
+
 /// A user who has logged in.
 #[derive(Debug, PartialEq, Eq)]
 pub struct User {
     name: Arc<str>,
+    told: Told,
+}
+
+/// What a helper program has told beside its result: keys and values, which become annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told(Arc<[Pair]>);
+
+/// A key and its value.
+type Pair = (Box<str>, Box<[u8]>);
+
+impl Told {
+    /// All but a password, as in Squid.
+    pub(crate) fn new(pairs: Vec<Pair>) -> Self {
+        Self(pairs.into_iter().filter(|(key, _)| **key != *"password").collect())
+    }
+
+    /// Puts them among annotations, in the place of those with the same names.
+    pub fn annotate(&self, notes: &mut Notes) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut told = Notes::NONE;
+        self.0.iter().for_each(|(name, value)| told.add(name, value));
+        notes.replace_all(&told);
+    }
 }
 
 impl User {
-    pub(crate) fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into() }
+    pub(crate) fn new(name: impl Into<Arc<str>>, told: Told) -> Self {
+        Self { name: name.into(), told }
     }
 
     /// The name.
@@ -38,6 +65,8 @@ pub enum Checked {
     Missing {
         /// The name that the client gave.
         name: Option<Arc<str>>,
+        /// What the helper program has told about them.
+        told: Told,
     },
 }
 
@@ -46,7 +75,20 @@ impl Checked {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::User { user, .. } => Some(user.name()),
-            Self::Missing { name } => name.as_deref(),
+            Self::Missing { name, .. } => name.as_deref(),
         }
+    }
+
+    /// What a helper program has told about the login.
+    pub fn told(&self) -> &Told {
+        match self {
+            Self::User { user, .. } => &user.told,
+            Self::Missing { told, .. } => told,
+        }
+    }
+
+    /// Without credentials.
+    pub fn nobody() -> Self {
+        Self::Missing { name: None, told: Told::default() }
     }
 }

@@ -16,7 +16,7 @@ use crate::reply::local;
 use crate::request::Request;
 use crate::rules::own::is_internal;
 use crate::rules::rewriting::{self, Failed, Rewritten};
-use crate::rules::{access, denial::Refusal};
+use crate::rules::{access, denial::Refusal, original};
 use crate::transaction::Transaction;
 
 /// The name of an object, if it is not its URL.
@@ -64,9 +64,17 @@ pub(crate) async fn run(
     Ok((request, admission))
 }
 
-/// Asks `http_access`, and then the helper that rewrites.
+/// Asks `http_access`, and then the helper that rewrites. Of an intercepted connection the address
+/// that the client chose is verified before.
 async fn permit_and_rewrite(transaction: &mut Transaction<'_>) -> Result<Option<Url>, Outcome> {
     let (core, request) = (transaction.core, transaction.request);
+    if original::is_unverified(request) {
+        match transaction.while_it_stays(pin!(original::verify(core, request))).await {
+            None => return Err(gone(transaction)),
+            Some(Err(refusal)) => return Err(refused(transaction, refusal).await),
+            Some(Ok(())) => {}
+        }
+    }
     let deciding = access::decide_http_access(core, request);
     match transaction.while_it_stays(pin!(deciding)).await {
         None => return Err(gone(transaction)),

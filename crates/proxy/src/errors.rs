@@ -69,6 +69,9 @@ error_pages! {
     /// `miss_access` refuses a request that the cache cannot answer.
     ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";
+    /// Host does not agree with the URL, or with the address that the client connected to.
+    HostConflict = "ERR_CONFLICT_HOST", 409, "Host conflict",
+        "The host that the request names is not the one that it was sent to.";
     /// No server and no parent may be used for the request.
     NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
         "No server and no parent cache may be used for this request.";

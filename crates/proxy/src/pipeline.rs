@@ -32,7 +32,7 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
-use crate::rules::{reply, upgrades};
+use crate::rules::{original, reply, upgrades};
 use crate::special::internal::{self, Objection};
 use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
@@ -60,6 +60,9 @@ pub(crate) enum Admission {
     Deny(Refusal),
     /// A helper is asked about the URL before anything else is decided: see [`crate::callouts`].
     CallOut,
+    /// The client of an intercepted connection chose an address, which is not compared with those
+    /// of the host yet.
+    Unverified,
     /// An access rule needs a fact that is not known yet.
     Undecided,
     /// The access rules allow the request, but rules about its answer need the addresses of the
@@ -78,6 +81,9 @@ pub(crate) enum Admission {
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     if request.snapshot().rewriting.asks_helpers() {
         return Admission::CallOut;
+    }
+    if original::is_unverified(request) {
+        return Admission::Unverified;
     }
     match access::check(request) {
         Poll::Ready(Ok(())) => admit_permitted(core, request),
@@ -135,6 +141,14 @@ pub(crate) async fn proceed(
     mut admission: Admission,
 ) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
+    if let Admission::Unverified = admission {
+        let verifying = Box::pin(original::verify(core, request));
+        admission = match transaction.while_it_stays(verifying).await {
+            None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
+            Some(Ok(())) => admit(core, request),
+            Some(Err(refusal)) => Admission::Deny(refusal),
+        };
+    }
     if let Admission::Undecided = admission {
         let deciding = access::decide_permission(core, request);
         admission = match transaction.while_it_stays(pin!(deciding)).await {
@@ -165,6 +179,7 @@ pub(crate) async fn proceed(
         // None is left after a look-up, whether it succeeded or failed. If one were, the rules
         // would have no answer, and the request must not go on.
         Admission::CallOut
+        | Admission::Unverified
         | Admission::Undecided
         | Admission::NeedsAddresses
         | Admission::UndecidedCache => {

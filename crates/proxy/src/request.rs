@@ -27,6 +27,10 @@ pub(crate) struct ConnFacts {
     pub client: SocketAddr,
     /// Our address on the connection.
     pub local: SocketAddr,
+    /// The address that the client of an intercepted connection connected to.
+    pub original: Option<SocketAddr>,
+    /// The address that the client connected to at the load balancer before this proxy.
+    pub announced: Option<SocketAddr>,
     /// The `http_port` that accepted it.
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
@@ -35,12 +39,21 @@ pub(crate) struct ConnFacts {
     pub(crate) notes: RefCell<Notes>,
 }
 
+impl ConnFacts {
+    /// The address that the client connected to, as rules and logs see it.
+    pub(crate) fn chosen(&self) -> SocketAddr {
+        self.original.or(self.announced).unwrap_or(self.local)
+    }
+}
+
 /// What the client has sent in place of a rewritten URL.
 #[derive(Clone)]
 struct AsSent {
     url: Box<[u8]>,
     /// The field Host, if it does not follow the new URL.
     host: Option<Box<[u8]>>,
+    /// The new URL names another host or port.
+    is_elsewhere: bool,
 }
 
 /// One request. Its buffers are reused: see [`Request::reuse`].
@@ -70,6 +83,9 @@ pub(crate) struct Request {
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// Whether the client of an intercepted connection chose an address of the URL's host; empty
+    /// before that was verified.
+    pub(crate) is_verified: OnceCell<bool>,
     /// The name of the client, or why there is none; empty before a rule needs it.
     pub(crate) client_name: OnceCell<NameAnswer>,
     /// The login of the client, or why it could not be checked; empty before a rule needs it.
@@ -103,6 +119,7 @@ impl Request {
             indirect_client: None,
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            is_verified: OnceCell::new(),
             client_name: OnceCell::new(),
             login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
@@ -126,6 +143,7 @@ impl Request {
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        self.is_verified = OnceCell::new();
         self.client_name = OnceCell::new();
         self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
@@ -189,12 +207,16 @@ impl Request {
             let sent = self.head.fields.get(FieldName::Host);
             sent.unwrap_or(self.url.authority()).into()
         });
-        if url.host() != self.url.host() {
+        let is_elsewhere = (url.host(), url.port()) != (self.url.host(), self.url.port());
+        if is_elsewhere {
             self.addresses = OnceCell::new();
             self.permitted = RefCell::default();
+            // The client has chosen neither its name nor its address.
+            self.is_verified = OnceCell::from(true);
         }
         let before = std::mem::replace(&mut self.url, url);
-        self.rewritten = Some(Box::new(AsSent { url: before.as_bytes().into(), host }));
+        let url = before.as_bytes().into();
+        self.rewritten = Some(Box::new(AsSent { url, host, is_elsewhere }));
         self.find_key();
     }
 
@@ -231,6 +253,11 @@ impl Request {
         let port = &facts.port;
         let default_host = port.defaultsite.as_deref().map(str::as_bytes);
         let invalid = |_| ErrorPage::InvalidUrl;
+        if let Some(original) = facts.original {
+            let site = original.to_string();
+            let site = Some(site.as_bytes());
+            return self.url.set_from_request(&self.head, b"http", site).map_err(invalid);
+        }
         if port.mode != PortMode::Accel {
             return self.url.set_from_request(&self.head, b"http", None).map_err(invalid);
         }
@@ -314,6 +341,20 @@ impl Request {
     /// The client's address.
     pub(crate) fn client_ip(&self) -> IpAddr {
         self.facts().client.ip()
+    }
+
+    /// The address to which the request goes instead of those of its host: the client of an
+    /// intercepted connection chose it, and it is not one of the host's, or `client_dst_passthru`
+    /// is on.
+    pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
+        let original = self.facts.original?;
+        // A helper has chosen another server.
+        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+            return None;
+        }
+        let goes_there =
+            self.snapshot.config.client_dst_passthru || self.is_verified.get() != Some(&true);
+        goes_there.then_some(original)
     }
 
     /// Whether the cache, or the fetch of another request, may answer it.

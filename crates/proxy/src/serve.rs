@@ -2,15 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::HttpPort;
+use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
+use humboldt_net::proxy_header::{self, Announced};
 
 use crate::callouts;
 use crate::client_counts::Counted;
@@ -19,7 +21,7 @@ use crate::cut::Cut;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::indirect;
+use crate::rules::{balancer, indirect, original};
 use crate::special::unparsed;
 use crate::transaction::Transaction;
 
@@ -31,13 +33,13 @@ const KEEPALIVE_PROBES: u32 = 9;
 /// Serves a connection until it ends.
 pub async fn serve_connection(
     core: Rc<Core>,
-    stream: Stream,
+    mut stream: Stream,
     client: SocketAddr,
     port: Arc<HttpPort>,
 ) {
-    let Ok(local) = stream.local_addr() else { return };
+    let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
-    let connection = Rc::new(Connection::new(&core, client, local, port));
+    let connection = Rc::new(Connection::new(&core, ends, port));
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
@@ -51,9 +53,91 @@ pub async fn answer_one(
     head: RequestHead,
 ) {
     let local = SocketAddr::new(client.ip(), port.port);
-    let connection = Connection::new(core, client, local, Arc::clone(port));
+    let connection = Connection::new(core, Ends::direct(client, local), Arc::clone(port));
     humboldt_exchange::answer(&connection, exchange, head).await;
     connection.is_closed.set(true);
+}
+
+/// The addresses of a connection: see [`ConnFacts`].
+pub(crate) struct Ends {
+    client: SocketAddr,
+    local: SocketAddr,
+    original: Option<SocketAddr>,
+    announced: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Of a connection that comes from the client itself.
+    pub(crate) fn direct(client: SocketAddr, local: SocketAddr) -> Self {
+        Self { client, local, original: None, announced: None }
+    }
+
+    /// `None`: no request of the connection may be answered.
+    async fn of(
+        core: &Core,
+        stream: &mut Stream,
+        client: SocketAddr,
+        port: &HttpPort,
+    ) -> Option<Self> {
+        let local = stream.local_addr().ok()?;
+        let direct = Self::direct(client, local);
+        if port.mode == PortMode::Intercept {
+            let original = Some(original_destination(stream, local, port)?);
+            return Some(Self { original, ..direct });
+        }
+        if !port.requires_proxy_header {
+            return Some(direct);
+        }
+        Some(match announced(core, stream, client, local, port).await? {
+            Some(told) => Self { client: told.client, announced: Some(told.local), ..direct },
+            None => direct,
+        })
+    }
+}
+
+/// The address that the client of an intercepted connection connected to; `None` if the packet
+/// filter has not sent the connection here.
+fn original_destination(stream: &Stream, local: SocketAddr, port: &HttpPort) -> Option<SocketAddr> {
+    let canonical = |address: SocketAddr| SocketAddr::new(unmapped(address.ip()), address.port());
+    match stream.original_destination().map(canonical) {
+        // The packet filter may know a connection that it leaves as it is. A request would lead
+        // from here to here.
+        Ok(original) if original != canonical(local) => Some(original),
+        Ok(_) => {
+            tracing::debug!("port {}: a connection that was not redirected", port.name);
+            None
+        }
+        Err(error) => {
+            tracing::debug!("port {}: a connection that was not redirected: {error}", port.name);
+            None
+        }
+    }
+}
+
+/// Reads the header of the PROXY protocol. `Some(None)`: it announces no client. `None`: the
+/// connection is not from a load balancer that is believed, or has no valid header in time.
+async fn announced(
+    core: &Core,
+    stream: &mut Stream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    port: &HttpPort,
+) -> Option<Option<Announced>> {
+    let snapshot = core.snapshot();
+    if !balancer::may_announce(&snapshot, port, peer, local) {
+        tracing::debug!("port {}: proxy_protocol_access denies {peer}", port.name);
+        return None;
+    }
+    let deadline = core.io.deadlines.slot();
+    deadline.arm(snapshot.config.request_start_timeout);
+    match deadline.guard(pin!(proxy_header::read(stream))).await {
+        Ok(Ok(header)) => Some(header),
+        Ok(Err(error)) => {
+            tracing::debug!("port {}: {peer}: {error}", port.name);
+            None
+        }
+        Err(_late) => None,
+    }
 }
 
 /// Sets `tcpkeepalive=` of the port.
@@ -89,19 +173,16 @@ pub(crate) enum Pending {
 
 impl Connection {
     /// Counts a connection.
-    pub(crate) fn new(
-        core: &Rc<Core>,
-        client: SocketAddr,
-        local: SocketAddr,
-        port: Arc<HttpPort>,
-    ) -> Self {
+    pub(crate) fn new(core: &Rc<Core>, ends: Ends, port: Arc<HttpPort>) -> Self {
+        let Ends { client, local, original, announced } = ends;
         core.connection_opened();
         core.count(Counter::ClientConnections, 1);
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
         let notes = RefCell::default();
-        let facts = Rc::new(ConnFacts { client, local, port, connections, notes });
+        let facts = ConnFacts { client, local, original, announced, port, connections, notes };
+        let facts = Rc::new(facts);
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }
@@ -204,6 +285,9 @@ fn complete(
     request: &mut Request,
 ) -> Result<(), crate::errors::ErrorPage> {
     request.complete(client.request_body(), core.now())?;
+    if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
+        return Err(crate::errors::ErrorPage::HostConflict);
+    }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),
         None => None,

@@ -39,7 +39,8 @@ pub trait InternalPages: Send + Sync {
 /// Gets the logins of a configuration ready.
 fn begin_logins(snapshot: &Snapshot, earlier: Option<&Snapshot>) {
     if let Some(logins) = &snapshot.logins {
-        logins.begin(earlier.and_then(|earlier| earlier.logins.as_ref()));
+        let earlier = earlier.and_then(|earlier| earlier.logins.as_ref());
+        logins.logins.begin(earlier.map(|earlier| &earlier.logins));
     }
 }
 

@@ -121,7 +121,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let helped = helped.as_deref();
     let record = AccessRecord {
         elapsed_ms,
-        local: Some(facts.local),
+        local: Some(facts.chosen()),
         tag: ResultTag { tag: outcome.tag, collapsed: outcome.collapsed, ending: outcome.ending() },
         status: outcome.status,
         server_status: outcome.route.as_ref().and_then(|route| route.status),

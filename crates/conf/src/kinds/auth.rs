@@ -1,9 +1,12 @@
 //! `auth_param SCHEME PARAMETER VALUE`
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Kind;
+use super::helpers::read_children;
+use super::logs::check_early_log_format;
 use super::scalar::OnOff;
 use super::units::read_time;
 use crate::diagnostics::{Problem, Severity};
@@ -11,7 +14,7 @@ use crate::line::{Line, Token};
 use crate::lists::Need;
 use crate::state::State;
 use crate::suggest::suggest;
-use crate::types::{AclDef, Authentication, BasicAuth};
+use crate::types::{AclDef, Authentication, BasicAuth, PasswordCheck};
 
 /// Parameters of schemes of authentication; lines add up.
 pub(crate) struct AuthParams;
@@ -50,18 +53,18 @@ impl Kind for AuthParams {
 fn read_basic(basic: &mut BasicAuth, line: &mut Line<'_>) -> Result<(), Problem> {
     let parameter = line.expect("a parameter")?;
     match parameter.text.as_str() {
-        "program" => basic.file = Some(read_program(line)?),
+        "program" => basic.check = Some(read_program(line)?),
         "realm" => {
             basic.realm = line.rest()?.ok_or_else(|| line.missing("the realm"))?.text;
         }
-        "children" => basic.checks_at_once = read_children(line)?,
+        "children" => basic.children = read_children(line)?,
         "credentialsttl" => basic.credentials_ttl = read_time(line, Duration::from_secs(1))?,
         "casesensitive" => OnOff::apply(&mut basic.case_sensitive, line)?,
         "utf8" => OnOff::apply(&mut basic.utf8, line)?,
         "key_extras" => {
-            line.next_quoted()?;
-            let why = "no program is asked, so that nothing is added to its questions";
-            line.warn(&parameter, why, Some("remove the line"));
+            let format = line.next_quoted()?.ok_or_else(|| line.missing("a format"))?;
+            check_early_log_format(&format, line);
+            basic.key_extras = Some(format.text);
         }
         "keep_alive" => {
             line.next()?;
@@ -77,19 +80,18 @@ fn read_basic(basic: &mut BasicAuth, line: &mut Line<'_>) -> Result<(), Problem>
     Ok(())
 }
 
-/// The password file of `program HELPER FILE`.
-fn read_program(line: &mut Line<'_>) -> Result<PathBuf, Problem> {
-    let program = line.expect("a program")?;
+/// The command of `program PROGRAM [ARGUMENT …]`. Squid's helper for password files is replaced.
+fn read_program(line: &mut Line<'_>) -> Result<PasswordCheck, Problem> {
+    let program = line.next_quoted()?.ok_or_else(|| line.missing("a program"))?;
     let mut arguments = Vec::new();
-    while let Some(argument) = line.next()? {
+    while let Some(argument) = line.next_quoted()? {
         arguments.push(argument);
     }
     let name = Path::new(&program.text).file_name().and_then(|name| name.to_str());
     if !name.is_some_and(|name| FILE_HELPERS.contains(&name)) {
-        let why = format!("programs that check logins are not implemented yet: `{}`", program.text);
-        return Err(program
-            .error(why)
-            .with_help("write `auth_param basic program /usr/lib/squid/basic_ncsa_auth FILE`"));
+        warn_of_program(&program, line);
+        let words = std::iter::once(program).chain(arguments);
+        return Ok(PasswordCheck::Program(words.map(|word| word.text).collect()));
     }
     let [file] = arguments.as_slice() else {
         let count = arguments.len();
@@ -102,7 +104,7 @@ fn read_program(line: &mut Line<'_>) -> Result<PathBuf, Problem> {
     );
     line.note(&program, message, None);
     warn_of_unreadable(file, line);
-    Ok(PathBuf::from(&file.text))
+    Ok(PasswordCheck::File(PathBuf::from(&file.text)))
 }
 
 fn warn_of_unreadable(file: &Token, line: &mut Line<'_>) {
@@ -113,35 +115,19 @@ fn warn_of_unreadable(file: &Token, line: &mut Line<'_>) {
     }
 }
 
-/// The number of `children NUMBER [startup=N] [idle=N] [concurrency=N] [queue-size=N]
-/// [on-persistent-overload=ACTION] [reservation-timeout=SECONDS]`.
-fn read_children(line: &mut Line<'_>) -> Result<u32, Problem> {
-    const OPTIONS: [&str; 6] = [
-        "startup",
-        "idle",
-        "concurrency",
-        "queue-size",
-        "on-persistent-overload",
-        "reservation-timeout",
-    ];
-    let number = line.expect("a number of children")?;
-    let children = number.text.parse::<u32>().ok().filter(|children| *children > 0);
-    while let Some(option) = line.next()? {
-        let (name, value) = option.text.split_once('=').unwrap_or((&option.text, ""));
-        if !OPTIONS.contains(&name) || value.is_empty() {
-            return Err(option
-                .error(format!("`{}` is no option of `children`", option.text))
-                .with_help(format!("the options are: {}", OPTIONS.join("=, ") + "=")));
-        }
-        let why = format!("no program is started, so that `{name}` means nothing");
-        line.note(&option, why, None);
-    }
-    children.ok_or_else(|| number.error("the number of children is a whole number from 1"))
+fn warn_of_program(program: &Token, line: &mut Line<'_>) {
+    let why = match std::fs::metadata(&program.text) {
+        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => return,
+        Ok(_) => "it is no program".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let help = "until it can be started, requests that need a login are refused";
+    line.warn(program, format!("cannot start {}: {why}", program.text), Some(help));
 }
 
 /// An ACL about users needs a way to check them.
 pub(crate) fn check_logins(auth: &Authentication, acls: &[AclDef], state: &mut State) {
-    let can_log_in = auth.basic.as_ref().is_some_and(|basic| basic.file.is_some());
+    let can_log_in = auth.basic.as_ref().is_some_and(|basic| basic.check.is_some());
     if can_log_in || !state.refused_schemes.is_empty() {
         return;
     }
@@ -160,6 +146,7 @@ pub(crate) fn check_logins(auth: &Authentication, acls: &[AclDef], state: &mut S
 mod tests {
     use super::*;
     use crate::parse_str;
+    use crate::types::HelperChildren;
 
     fn parse(text: &str) -> (Authentication, String, bool) {
         let (config, diagnostics) = parse_str("t", &format!("http_port 1\n{text}\n"));
@@ -171,15 +158,17 @@ mod tests {
         let (auth, text, errors) = parse(
             "auth_param basic program /usr/lib/squid3/basic_ncsa_auth /etc/passwd\n\
              auth_param basic realm Private proxy. Please log in.\n\
-             auth_param basic children 5 startup=0 idle=1\n\
+             auth_param basic children 5 startup=0 idle=1 queue-size=7 concurrency=2\n\
              auth_param basic credentialsttl 5 hours\n\
-             auth_param basic casesensitive on\nauth_param basic utf8 on",
+             auth_param basic casesensitive on\nauth_param basic utf8 on\n\
+             auth_param basic key_extras \"%>a %>rm\"",
         );
         assert!(!errors, "{text}");
         let wanted = BasicAuth {
-            file: Some("/etc/passwd".into()),
+            check: Some(PasswordCheck::File("/etc/passwd".into())),
             realm: "Private proxy. Please log in.".into(),
-            checks_at_once: 5,
+            children: HelperChildren { concurrency: 2, queue_size: 7, ..HelperChildren::new(5) },
+            key_extras: Some("%>a %>rm".into()),
             credentials_ttl: Duration::from_secs(5 * 3600),
             case_sensitive: true,
             utf8: true,
@@ -189,19 +178,29 @@ mod tests {
     }
 
     #[test]
+    fn a_program_has_arguments() {
+        let (auth, text, errors) =
+            parse("auth_param basic program /bin/cat -b \"dc=a, dc=b\" -f uid=%s localhost");
+        assert!(!errors && !text.contains("cannot"), "{text}");
+        let words = ["/bin/cat", "-b", "dc=a, dc=b", "-f", "uid=%s", "localhost"];
+        let wanted = PasswordCheck::Program(words.map(str::to_owned).to_vec());
+        assert_eq!(auth.basic.and_then(|basic| basic.check), Some(wanted));
+    }
+
+    #[test]
     fn what_is_not_done_is_said() {
         for (line, is_error, wanted) in [
-            ("auth_param basic program /bin/own", true, "not implemented yet: `/bin/own`"),
+            ("auth_param basic program /no/own", false, "cannot start /no/own: No such file"),
+            ("auth_param basic program /etc/passwd", false, "cannot start /etc/passwd: it is no"),
             ("auth_param basic program /x/ncsa_auth", true, "takes one argument"),
             ("auth_param basic program /x/ncsa_auth a b", true, "takes one argument"),
             ("auth_param digest program /x y\nauth_param digest realm x", true, "`digest` are not"),
             ("auth_param negotiate program /x y", true, "`negotiate` are not"),
             ("auth_param kerberos program /x y", true, "no scheme"),
             ("auth_param basic children 0", true, "from 1"),
-            ("auth_param basic children 5 start=1", true, "no option of `children`"),
             ("auth_param basic realm", true, "the realm is missing"),
             ("auth_param basic credentiaacltl 2 hours", false, "did you mean `credentialsttl`?"),
-            ("auth_param basic key_extras \"%>a\"", false, "no program is asked"),
+            ("auth_param basic key_extras \"%sn\"", false, "sn"),
             ("auth_param basic program /x/ncsa_auth /no/such/file", false, "cannot read /no/such"),
         ] {
             let (_, text, errors) = parse(line);

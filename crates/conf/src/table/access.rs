@@ -19,9 +19,13 @@ macro_rules! working {
     /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
     /// proxy checks it itself, without the program, on threads of its own, and reads it again when
     /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
-    /// `{SHA}`, plain MD5 in hexadecimal, and DES. Other programs are not implemented yet.
+    /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
+    /// with any other program: it is asked with Squid's protocol, a line with name and password.
+    /// What it tells with its result (`group=`, `message=` …) becomes annotations of the request.
+    /// Only `OK` lets the client in. `key_extras "FORMAT"` adds to each question.
+    /// `children NUMBER` (default 20): its processes, with the options of other helpers; of a
+    /// password file most checks at one time, in fact never more than 8.
     /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
-    /// `children NUMBER`: most checks at one time (default 20, in fact never more than 8).
     /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
     /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
     /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
@@ -29,8 +33,8 @@ macro_rules! working {
     /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
     /// was the last one that was tested. After five wrong logins from one address within a minute,
     /// checks for this address take turns, with a pause between them of up to a second. A client
-    /// that would wait for more than ten seconds is refused. Passwords are never logged. While
-    /// clients can log in, the program leaves no core dump.
+    /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
+    /// moment on when clients can log in, the program leaves no core dump.
     auth_param: Authentication = AuthParams(""), "auth_param basic PARAMETER VALUE";
     /// How long a right password that is not used is remembered.
     authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
@@ -44,6 +48,10 @@ macro_rules! working {
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
     /// Whether logs show the address found by `follow_x_forwarded_for`.
     log_uses_indirect_client: bool = OnOff("on"), "log_uses_indirect_client on|off";
+    /// Who may connect to ports with `require-proxy-header`, and tell the client's address there.
+    /// Nobody when there is no rule. It is asked before there is a request, about the address that
+    /// the connection comes from.
+    proxy_protocol_access: Vec<AccessRule> = Rules(""), "proxy_protocol_access allow|deny [!]ACL ...";
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
@@ -123,9 +131,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Unsupported("the PROXY protocol is not implemented yet") {
-        "proxy_protocol_access", "proxy_protocol_access allow|deny [!]ACL ...", "Who may announce a client's address with the PROXY protocol.";
     }
     Unsupported("transparent proxying with the client's address is not implemented") {
         "spoof_client_ip", "spoof_client_ip allow|deny [!]ACL ...", "Which connections to servers carry the client's address.";

@@ -7,6 +7,7 @@ pub(crate) mod externals;
 mod hashing;
 pub(crate) mod header_rules;
 pub(crate) mod helpers;
+pub(crate) mod logins;
 pub(crate) mod names;
 pub(crate) mod note_rules;
 pub(crate) mod peers;

@@ -8,7 +8,6 @@ use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::HeadLimits;
-use humboldt_logins::Logins;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
@@ -17,6 +16,7 @@ use super::denials::Denials;
 use super::externals::Externals;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
+use super::logins::ConfiguredLogins;
 use super::names::Names;
 use super::note_rules::NoteRules;
 use super::peers::Peers;
@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
     pub rules_ask_answers: bool,
+    /// `proxy_protocol_access`
+    pub(crate) proxy_protocol_access: RuleList,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `miss_access`, when there is any.
@@ -100,7 +102,7 @@ pub struct Snapshot {
     /// Whether they may need its login.
     pub(crate) permission_asks_user: bool,
     /// The logins of clients, if they can log in.
-    pub(crate) logins: Option<Logins>,
+    pub(crate) logins: Option<ConfiguredLogins>,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -129,6 +131,7 @@ impl Snapshot {
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
+            proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
                 (rule.limit_bytes, &rule.terms)
@@ -161,10 +164,12 @@ impl Snapshot {
             rewriting,
             helpers,
             permission_asks_user: false,
-            logins: Logins::new(&config),
+            logins: ConfiguredLogins::new(&config),
             acls,
             config,
         };
+        let logins = snapshot.logins.as_mut();
+        logins.into_iter().for_each(|logins| logins.add_helper(&mut snapshot.helpers));
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
         snapshot.permission_asks_user = snapshot.permission_asks(Need::User);

@@ -30,7 +30,11 @@ impl Destination {
                 let parent: &CachePeer = &peer.conf;
                 (peer.pool_name.as_bytes(), parent.http_port)
             }
-            None => (request.url.host(), request.url.port()),
+            None => {
+                let original = request.original_destination();
+                let port = original.map_or_else(|| request.url.port(), |original| original.port());
+                (request.url.host(), port)
+            }
         };
         ServerRef { host, port, local: self.local }
     }
@@ -38,7 +42,7 @@ impl Destination {
     /// Whether the client's credentials for a proxy go there.
     pub(crate) fn passes_logins(&self) -> bool {
         let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
-        is_proxy && matches!(self.login(), Some(Login::OfClient))
+        is_proxy && self.login().is_some_and(Login::is_of_client)
     }
 
     /// `login=` of the parent.

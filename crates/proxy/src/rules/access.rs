@@ -296,7 +296,7 @@ async fn check_login(request: &Request) {
 
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
-fn asker(request: &Request) -> Asker {
+pub(crate) fn asker(request: &Request) -> Asker {
     Asker::Client(waiter(request))
 }
 
@@ -506,6 +506,10 @@ pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
 /// [`decide_cache`].
 pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
+    // Another host may have answered: nobody else may get that for the URL.
+    if request.is_verified.get() == Some(&false) {
+        return Poll::Ready(false);
+    }
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
@@ -561,16 +565,21 @@ fn client_ip(request: &Request) -> IpAddr {
 fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
     let host = request.url.host();
+    // The rules about the server judge the one that the request goes to.
+    let original = request.original_destination();
     Subject {
         client_ip: client_ip(request),
-        local_ip: unmapped(facts.local.ip()),
-        local_port: facts.local.port(),
+        local_ip: unmapped(facts.chosen().ip()),
+        local_port: facts.chosen().port(),
         port_name: Some(&facts.port.name),
         method: request.head.method_bytes(),
         scheme: request.url.scheme(),
         host,
-        host_ip: host_ip(host),
-        port: request.url.port(),
+        host_ip: match original {
+            Some(original) => Some(unmapped(original.ip())),
+            None => host_ip(host),
+        },
+        port: original.map_or_else(|| request.url.port(), |original| original.port()),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),
         // One that could not be read has no URL.
@@ -589,7 +598,7 @@ fn subject(request: &Request) -> Subject<'_> {
 }
 
 /// The client's hardware address, if the kernel can tell.
-fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
+pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
     let IpAddr::V4(client) = subject.client_ip else { return Some(None) };
     // A client on this machine has none.
     if subject.client_ip == subject.local_ip {

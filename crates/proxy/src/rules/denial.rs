@@ -76,6 +76,11 @@ impl Refusal {
         Self { unanswered, ..Self::new(page, Tag::None, None) }
     }
 
+    /// The host that the request names is not the one that it was sent to.
+    pub(crate) fn of_host() -> Self {
+        Self::new(ErrorPage::HostConflict, Tag::None, None)
+    }
+
     /// By `reply_body_max_size`.
     pub(crate) fn too_large() -> Self {
         Self::new(ErrorPage::ReplyTooLarge, Tag::DeniedReply, None)

@@ -11,6 +11,7 @@ use humboldt_http::Fields;
 use crate::config::externals::ExternalAcl;
 use crate::config::quoting;
 use crate::request::{Request, unmapped};
+use crate::rules::login;
 
 /// The key that annotates the connection of the client, as in Squid.
 const OF_CONNECTION: &str = "clt_conn_tag";
@@ -127,7 +128,7 @@ fn write(
     let facts = request.helped.facts();
     let facts = facts.as_deref();
     let user = |out: &mut Vec<u8>, name: Option<&[u8]>| quoting::word(out, name.unwrap_or(b""));
-    let login = request.user_name().map(str::as_bytes);
+    let login = login::user(request).map(str::as_bytes);
     let ext_user = facts.and_then(|facts| facts.user.as_deref());
     let text = |out: &mut Vec<u8>, text: &[u8]| quoted(out, text, quoting);
     match part.code {

@@ -13,7 +13,7 @@ pub(crate) fn early(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let helped = request.helped.facts();
     let helped = helped.as_deref();
     let record = AccessRecord {
-        local: Some(facts.local),
+        local: Some(facts.chosen()),
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),
         version: Some(request.head.version),

@@ -2,21 +2,31 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::Login;
+use humboldt_acl::Login as Known;
 use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Fields};
-use humboldt_logins::Checked;
+use humboldt_logins::{Checked, Failure, Login};
 
+use crate::config::logins::ConfiguredLogins;
 use crate::errors::ErrorPage;
 use crate::request::Request;
+use crate::rules::format;
 
 /// The login as ACLs see it; `None` if it has not been checked, or could not be.
-pub(crate) fn known(request: &Request) -> Option<Login<'_>> {
+pub(crate) fn known(request: &Request) -> Option<Known<'_>> {
     let checked = request.login.get()?.as_ref().ok()?;
     Some(match checked {
-        Checked::User { user, .. } => Login::User(user.name()),
-        Checked::Missing { .. } => Login::Missing,
+        Checked::User { user, .. } => Known::User(user.name()),
+        Checked::Missing { .. } => Known::Missing,
     })
+}
+
+/// The name of the user who has logged in.
+pub(crate) fn user(request: &Request) -> Option<&str> {
+    match known(request)? {
+        Known::User(name) => Some(name),
+        Known::Missing => None,
+    }
 }
 
 /// The number of addresses from which the user has come lately; 0 if nobody has asked.
@@ -28,12 +38,24 @@ pub(crate) fn addresses(request: &Request) -> u32 {
 }
 
 /// The field in which the client sends its credentials. Where the client takes the proxy for the
-/// server, it sends those for a server.
-fn field(request: &Request) -> FieldName {
+/// server, it sends those for a server. `None` where it knows nothing of the proxy: what it sends
+/// is meant for somebody else, and it cannot be asked.
+fn field(request: &Request) -> Option<FieldName> {
     match request.facts().port.mode {
-        PortMode::Forward => FieldName::ProxyAuthorization,
-        PortMode::Accel => FieldName::Authorization,
+        PortMode::Forward => Some(FieldName::ProxyAuthorization),
+        PortMode::Accel => Some(FieldName::Authorization),
+        PortMode::Intercept => None,
     }
+}
+
+/// The value of this field.
+fn credentials(request: &Request) -> Option<&[u8]> {
+    request.head.fields.get(field(request)?)
+}
+
+/// Whether the client has logged in here with the field Authorization.
+pub(crate) fn uses_authorization(request: &Request) -> bool {
+    request.login.get().is_some() && field(request) == Some(FieldName::Authorization)
 }
 
 /// Finds the login without waiting, for the client as rules see it. `false`: the credentials have
@@ -42,17 +64,19 @@ pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     if request.login.get().is_some() {
         return true;
     }
-    let found = match &request.snapshot().logins {
-        Some(logins) => {
-            let value = request.head.fields.get(field(request));
-            logins.remembered(value, client, request.received)
+    let value = credentials(request);
+    let found = match (&request.snapshot().logins, value) {
+        (Some(configured), Some(value)) => {
+            let extras = extras(request, configured);
+            let login = Login { value, extras: &extras, client };
+            configured.logins.remembered(login, request.received)
         }
-        // No rule asks then.
-        None => Some(Checked::Missing { name: None }),
+        // Without a way to log in no rule asks.
+        (_, None) | (None, _) => Some(Checked::nobody()),
     };
     let is_known = found.is_some();
     if let Some(login) = found {
-        request.login.get_or_init(|| Ok(login));
+        note(request, Ok(login));
     }
     is_known
 }
@@ -62,29 +86,51 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
     if remember(request, client) {
         return;
     }
-    let value = request.head.fields.get(field(request));
-    if let (Some(logins), Some(value)) = (&request.snapshot().logins, value) {
-        let checked = logins.check(value, client, asker).await;
-        request.login.get_or_init(|| checked);
+    let snapshot = request.snapshot();
+    let value = credentials(request);
+    if let (Some(configured), Some(value)) = (&snapshot.logins, value) {
+        let extras = extras(request, configured);
+        let login = Login { value, extras: &extras, client };
+        let helper = configured.running(&snapshot.helpers);
+        note(request, configured.logins.check(login, asker, helper).await);
     }
 }
 
-/// The page that asks the client for a login.
+/// The value of `key_extras`; empty without it.
+fn extras(request: &Request, configured: &ConfiguredLogins) -> Vec<u8> {
+    configured.key_extras.as_ref().map_or(Vec::new(), |extras| format::early(extras, request))
+}
+
+fn note(request: &Request, login: Result<Checked, Failure>) {
+    request.login.get_or_init(|| login);
+    annotate(request);
+}
+
+/// Puts what a helper program has told about the login among the annotations of the request.
+pub(crate) fn annotate(request: &Request) {
+    if let Some(Ok(login)) = request.login.get() {
+        login.told().annotate(&mut request.notes.borrow_mut());
+    }
+}
+
+/// The page that asks the client for a login, or refuses where it cannot be asked.
 pub(crate) fn page(request: &Request) -> ErrorPage {
     match request.facts().port.mode {
         PortMode::Forward => ErrorPage::ProxyLoginRequired,
         PortMode::Accel => ErrorPage::LoginRequired,
+        PortMode::Intercept => ErrorPage::AccessDenied,
     }
 }
 
 /// Adds the field that goes with a status that asks for a login.
 pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
     let name = match status {
+        _ if field(request).is_none() => return,
         407 => FieldName::ProxyAuthenticate,
         401 => FieldName::WwwAuthenticate,
         _ => return,
     };
-    if let Some(logins) = &request.snapshot().logins {
-        fields.push(name, logins.challenge().as_bytes());
+    if let Some(configured) = &request.snapshot().logins {
+        fields.push(name, configured.logins.challenge().as_bytes());
     }
 }

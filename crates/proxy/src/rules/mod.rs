@@ -1,6 +1,7 @@
 //! Applies the rules of the configuration to one request.
 
 pub(crate) mod access;
+pub(crate) mod balancer;
 pub(crate) mod denial;
 pub(crate) mod external;
 pub(crate) mod format;
@@ -8,6 +9,7 @@ pub(crate) mod header;
 pub(crate) mod indirect;
 pub(crate) mod login;
 pub(crate) mod notes;
+pub(crate) mod original;
 pub(crate) mod own;
 pub(crate) mod reply;
 pub(crate) mod rewriting;

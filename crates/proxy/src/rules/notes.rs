@@ -10,7 +10,7 @@ use humboldt_logs::access::AccessRecord;
 use crate::config::header_rules::Value;
 use crate::helped::Facts;
 use crate::request::Request;
-use crate::rules::format;
+use crate::rules::{format, login};
 
 impl Annotated for Request {
     fn notes(&self) -> &RefCell<Notes> {
@@ -30,26 +30,38 @@ impl Annotated for Request {
 /// The notes of a request and of its connection, and the facts from helpers, before a list is
 /// asked. Whoever asks it again, or asks what it would say, begins with the same, so that a rule
 /// that sets a note and another one that looks for it do not see what an earlier try has set.
-pub(crate) struct Before(Option<(Notes, Notes, Option<Rc<Facts>>)>);
+pub(crate) struct Before(Option<Kept>);
+
+struct Kept {
+    own: Notes,
+    of_client: Notes,
+    facts: Option<Rc<Facts>>,
+    /// The login was known already, and what belongs to it is among the notes.
+    has_login: bool,
+}
 
 impl Before {
     /// Remembers the notes, if an ACL may change them.
     pub(crate) fn of(request: &Request) -> Self {
         let snapshot = request.snapshot();
         let may_change = snapshot.note_rules.acls_annotate || !snapshot.externals.is_empty();
-        let now = || {
-            let (own, of_client) = (&request.notes, &request.facts().notes);
-            (own.borrow().clone(), of_client.borrow().clone(), request.helped.facts())
-        };
-        Self(may_change.then(now))
+        Self(may_change.then(|| Kept {
+            own: request.notes.borrow().clone(),
+            of_client: request.facts().notes.borrow().clone(),
+            facts: request.helped.facts(),
+            has_login: request.login.get().is_some(),
+        }))
     }
 
-    /// Brings the notes back.
+    /// Brings the notes back. A login that has become known since then has its notes.
     pub(crate) fn restore(&self, request: &Request) {
-        if let Some((own, of_client, facts)) = &self.0 {
-            request.helped.restore(facts.clone());
-            request.notes.borrow_mut().clone_from(own);
-            request.facts().notes.borrow_mut().clone_from(of_client);
+        if let Some(kept) = &self.0 {
+            request.helped.restore(kept.facts.clone());
+            request.notes.borrow_mut().clone_from(&kept.own);
+            request.facts().notes.borrow_mut().clone_from(&kept.of_client);
+            if !kept.has_login {
+                login::annotate(request);
+            }
         }
     }
 
@@ -62,10 +74,15 @@ impl Before {
         result
     }
 
-    /// The notes with which another request of the connection would begin.
+    /// The notes with which another request of the connection, with the same login, would begin.
     pub(crate) fn of_another(request: &Request) -> Self {
         let Self(now) = Self::of(request);
-        Self(now.map(|(_, of_client, _)| (of_client.clone(), of_client, None)))
+        Self(now.map(|kept| Kept {
+            own: kept.of_client.clone(),
+            of_client: kept.of_client,
+            facts: None,
+            has_login: false,
+        }))
     }
 }
 
