@@ -2,7 +2,7 @@
 
 use humboldt_tests::scripts::Scripts;
 use humboldt_tests::wait::until;
-use humboldt_tests::{Reply, World, skip};
+use humboldt_tests::{Origin, Reply, World, proxy, skip};
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -144,10 +144,11 @@ fn a_question_about_the_user_asks_for_a_login_first() {
     let scripts = Scripts::new();
     // The password is `secret`.
     let passwords = scripts.write("passwords", "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n");
-    let command = scripts.helper("h", "case $line in anna*) echo OK;; *) echo ERR;; esac");
+    let command = scripts.helper("h", "case $line in *staff) echo OK;; *) echo ERR;; esac");
     let world = self::world(&format!(
         "auth_param basic program /usr/lib/squid/basic_ncsa_auth {}\n\
-         external_acl_type h %LOGIN {command}\nacl x external h staff\nhttp_access deny !x\n",
+         external_acl_type h %LOGIN {command}\nacl x external h staff\nacl y external h anna\n\
+         acl b urlpath_regex ^/b\nhttp_access deny b !y\nhttp_access deny !x\n",
         passwords.display()
     ));
     let challenged = world.get("/a").expect(407);
@@ -156,7 +157,9 @@ fn a_question_about_the_user_asks_for_a_login_first() {
     let _ = world.ask("GET", "/a", &login).expect(200);
     let wrong = [("Proxy-Authorization", "Basic YW5uYTp3cm9uZw==")];
     let _ = world.ask("GET", "/a", &wrong).expect(407);
-    assert_eq!(scripts.asked("h"), ["anna staff$"]);
+    // A denial that ends with such an ACL asks for another login, as in Squid.
+    let _ = world.ask("GET", "/b", &login).expect(407);
+    assert_eq!(scripts.asked("h"), ["anna staff$", "anna anna$"]);
 }
 
 #[test]
@@ -196,6 +199,50 @@ fn a_reconfiguration_starts_new_processes_and_forgets_answers() {
     let page = world.proxy.page("squid-internal-mgr/external_acl");
     let page = world.client().request("GET", &page, &[], b"").response().expect(200).text();
     assert!(page.contains("Helper: h\n") && page.contains("number active: 1 of 5"), "{page}");
+}
+
+#[test]
+fn processes_run_only_while_the_program_serves() {
+    let scripts = Scripts::new();
+    let answer = "echo $$ > DIR/pid; echo OK";
+    let rules = "http_access deny !x\n";
+    let mut world = with_helper(&scripts, "children-startup=1 %PATH", answer, rules);
+    let _ = world.get("/a").expect(200);
+    let pid = std::fs::read_to_string(scripts.path("pid")).expect("a number");
+    let process = format!("/proc/{}", pid.trim());
+    assert!(Path::new(&process).exists());
+    assert!(world.proxy.stop().success());
+    assert!(!Path::new(&process).exists());
+    let started = scripts.path("started");
+    let command = format!("/bin/sh -c \"touch {}; exec cat\"", started.display());
+    let text = format!("http_port 1\nexternal_acl_type s children-startup=1 %PATH {command}\n");
+    let conf = scripts.write("parse.conf", &text);
+    let parsed = proxy::run(&["-k", "parse", "-f", &conf.display().to_string()]);
+    assert!(parsed.status.success() && !started.exists());
+}
+
+#[test]
+fn a_helper_names_the_credentials_for_a_parent() {
+    let scripts = Scripts::new();
+    let parent = Origin::new();
+    parent.on("/a", Reply::ok("x"));
+    let port = parent.address().port();
+    let world = with_helper(
+        &scripts,
+        "%PATH",
+        "echo OK user=anna password=secret",
+        &format!(
+            "logformat n %ru %note %ue\naccess_log stdio:{{dir}}/n.log n\nhttp_access deny !x\n\
+             cache_peer 127.0.0.1 parent {port} 0 no-query login=PASS\nnever_direct allow all\n"
+        ),
+    );
+    let mut client = world.client();
+    client.request("GET", "http://site.test/a", &[], b"");
+    let _ = client.response().expect(200);
+    let sent = parent.last("/a");
+    assert_eq!(sent.field("proxy-authorization"), Some("Basic YW5uYTpzZWNyZXQ="));
+    let line = until("a line", || world.proxy.text("n.log").lines().next().map(str::to_owned));
+    assert!(line.contains("anna") && !line.contains("secret"), "{line}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 20] = [
+    const LINES: [&str; 22] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "http_access allow x",
@@ -314,6 +314,8 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "url_rewrite_access allow x",
+        "store_id_access allow x",
     ];
 
     fn read(text: &str) -> Diagnostics {

@@ -141,6 +141,9 @@ error_pages! {
     /// A manager page that does not exist.
     NotFound = "ERR_NOT_FOUND", 404, "No such page",
         "This proxy has no such page. /squid-internal-mgr/menu lists those it has.";
+    /// A helper that rewrites URLs has no answer.
+    GatewayFailure = "ERR_GATEWAY_FAILURE", 502, "Gateway failure",
+        "A program that this proxy asks about each request has not answered. Try again in a moment.";
     /// Something inside the proxy went wrong.
     Internal = "ERR_INTERNAL", 500, "Internal error",
         "The proxy could not serve the request. Its administrator finds the reason in cache.log.";

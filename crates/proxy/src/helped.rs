@@ -14,7 +14,7 @@ const ANSWERS_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Helped {
     facts: RefCell<Option<Rc<Facts>>>,
-    /// The answers that were waited for.
+    /// The answers that ACLs have got.
     answers: RefCell<Vec<Answered>>,
     /// Why the last question without an answer has none.
     failure: RefCell<Option<NoAnswer>>,
@@ -82,7 +82,7 @@ impl Helped {
         }
     }
 
-    /// The answer to a question that was waited for.
+    /// The answer to a question that this request has asked before.
     pub(crate) fn answer(&self, number: usize, question: &[u8]) -> Option<Arc<Reply>> {
         let answers = self.answers.borrow();
         let mut answers = answers.iter();

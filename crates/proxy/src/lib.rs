@@ -20,6 +20,7 @@ pub mod cut;
 pub mod errors;
 pub mod shared;
 
+mod callouts;
 mod client_counts;
 mod fetch;
 mod helped;

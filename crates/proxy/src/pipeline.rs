@@ -1,8 +1,8 @@
 //! The life of a request, from its head to its last byte. Read it from top to bottom:
 //!
-//! accept → read head ([`crate::serve`]) → access rules → key → look up → { hit | validate | join a
-//! fetch in flight | miss → choose a way → connect → send } → decide storability → stream to
-//! subscribers → log
+//! accept → read head ([`crate::serve`]) → access rules → URL ([`crate::callouts`]) → key → look up
+//! → { hit | validate | join a fetch in flight | miss → choose a way → connect → send } → decide
+//! storability → stream to subscribers → log
 //!
 //! [`admit`] has the steps that a hit in memory needs; it never waits. [`proceed`] has all other
 //! steps. Each path ends with an outcome, which [`crate::transaction`] writes to access.log.
@@ -58,6 +58,8 @@ pub(crate) enum Admission {
     Refuse(ErrorPage, String),
     /// An access rule denies the request.
     Deny(Refusal),
+    /// A helper is asked about the URL before anything else is decided: see [`crate::callouts`].
+    CallOut,
     /// The client of an intercepted connection chose an address, which is not compared with those
     /// of the host yet.
     Unverified,
@@ -77,6 +79,9 @@ pub(crate) enum Admission {
 
 /// The steps that never wait: access rules, key, memory.
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
+    if request.snapshot().rewriting.asks_helpers() {
+        return Admission::CallOut;
+    }
     if original::is_unverified(request) {
         return Admission::Unverified;
     }
@@ -88,7 +93,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
 }
 
 /// The steps of [`admit`] after the access rules have allowed the request.
-fn admit_permitted(core: &Core, request: &Request) -> Admission {
+pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
     match internal::objection_to_form(request) {
         None => {}
         Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
@@ -173,7 +178,8 @@ pub(crate) async fn proceed(
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
         // None is left after a look-up, whether it succeeded or failed. If one were, the rules
         // would have no answer, and the request must not go on.
-        Admission::Unverified
+        Admission::CallOut
+        | Admission::Unverified
         | Admission::Undecided
         | Admission::NeedsAddresses
         | Admission::UndecidedCache => {
@@ -327,7 +333,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         && !found.reload
         && !wants_the_server(request);
     let begun = match collapse {
-        true => cache.begin_or_join(request.key, key, request.url.as_bytes()),
+        true => cache.begin_or_join(request.key, key, request.cache_url()),
         false => Begin::Lead(cache.private(request.key, key)),
     };
     match begun {
@@ -395,7 +401,7 @@ async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -
 /// Whether the client asked for a reload. A fetch in flight may have been answered by the server
 /// before the client asked. So a reload never joins a fetch, even if nothing is stored yet.
 fn wants_the_server(request: &Request) -> bool {
-    request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
+    request.cc.no_cache() && !request.snapshot().refresh_rule(request.cache_url()).ignore_reload
 }
 
 /// Fetches for this request alone, with the client's own conditions and ranges.

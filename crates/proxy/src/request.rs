@@ -46,6 +46,16 @@ impl ConnFacts {
     }
 }
 
+/// What the client has sent in place of a rewritten URL.
+#[derive(Clone)]
+struct AsSent {
+    url: Box<[u8]>,
+    /// The field Host, if it does not follow the new URL.
+    host: Option<Box<[u8]>>,
+    /// The new URL names another host or port.
+    is_elsewhere: bool,
+}
+
 /// One request. Its buffers are reused: see [`Request::reuse`].
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -53,8 +63,12 @@ pub(crate) struct Request {
     pub head: RequestHead,
     /// The canonical URL; for CONNECT `host:port`.
     pub url: Url,
-    /// Key of the URL.
+    /// Key of the object: of its name, if it has another one than its URL.
     pub key: Key,
+    /// The name of the object (`store_id_rule`, `store_id_program`), if it is not the URL.
+    pub store_id: Option<Box<[u8]>>,
+    /// What the client has sent, if a helper has rewritten the URL.
+    rewritten: Option<Box<AsSent>>,
     /// Cache-Control of the request.
     pub cc: CacheControl,
     /// The length of the body.
@@ -97,6 +111,8 @@ impl Request {
             head: RequestHead::default(),
             url: Url::default(),
             key: Key(0),
+            store_id: None,
+            rewritten: None,
             cc: CacheControl::default(),
             body: BodyLength::None,
             received: UnixMillis::default(),
@@ -120,6 +136,8 @@ impl Request {
         self.head.clear();
         self.url.clear();
         self.key = Key(0);
+        self.store_id = None;
+        self.rewritten = None;
         self.cc = CacheControl::default();
         self.body = BodyLength::None;
         self.indirect_client = None;
@@ -153,7 +171,7 @@ impl Request {
         let facts = Rc::clone(&self.facts);
         self.take_client_notes();
         self.set_url(&facts)?;
-        self.key = Key::primary(self.url.as_bytes());
+        self.find_key();
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
@@ -161,6 +179,56 @@ impl Request {
             self.normalize_encoding();
         }
         Ok(())
+    }
+
+    /// Sets the key of the URL, or of the name that a rule gives its object.
+    fn find_key(&mut self) {
+        self.store_id = self.snapshot.rewriting.name_by_rule(self.url.as_bytes());
+        self.key = Key::primary(self.cache_url());
+    }
+
+    /// Gives the object another name than its URL.
+    pub(crate) fn set_store_id(&mut self, name: Box<[u8]>) {
+        self.store_id = Some(name);
+        self.key = Key::primary(self.cache_url());
+    }
+
+    /// The name of the object in the cache: usually its URL.
+    pub(crate) fn cache_url(&self) -> &[u8] {
+        self.store_id.as_deref().unwrap_or(self.url.as_bytes())
+    }
+
+    /// Another URL takes the place of the client's, as a helper wants it. The addresses of another
+    /// host are not known.
+    pub(crate) fn rewrite(&mut self, url: Url) {
+        let rewriter = self.snapshot.rewriting.rewriter.as_ref();
+        let keeps_host = rewriter.is_some_and(|rewriter| !rewriter.rewrites_host);
+        let host = keeps_host.then(|| {
+            let sent = self.head.fields.get(FieldName::Host);
+            sent.unwrap_or(self.url.authority()).into()
+        });
+        let is_elsewhere = (url.host(), url.port()) != (self.url.host(), self.url.port());
+        if is_elsewhere {
+            self.addresses = OnceCell::new();
+            self.permitted = RefCell::default();
+            // The client has chosen neither its name nor its address.
+            self.is_verified = OnceCell::from(true);
+        }
+        let before = std::mem::replace(&mut self.url, url);
+        let url = before.as_bytes().into();
+        self.rewritten = Some(Box::new(AsSent { url, host, is_elsewhere }));
+        self.find_key();
+    }
+
+    /// Whether a helper has rewritten the URL.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.rewritten.is_some()
+    }
+
+    /// The field Host towards servers.
+    pub(crate) fn host_field(&self) -> &[u8] {
+        let kept = self.rewritten.as_ref().and_then(|sent| sent.host.as_deref());
+        kept.unwrap_or(self.url.authority())
     }
 
     /// Begins with the annotations of the connection.
@@ -244,9 +312,14 @@ impl Request {
         again
     }
 
-    /// The name in pages and logs: the URL, or the target as received if it does not form a URL.
+    /// The name in pages and logs: the URL as the client sent it, or the target as received if it
+    /// does not form a URL.
     pub(crate) fn shown_url(&self) -> &[u8] {
-        if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
+        match &self.rewritten {
+            Some(sent) => &sent.url,
+            None if self.url.as_bytes().is_empty() => self.head.target_bytes(),
+            None => self.url.as_bytes(),
+        }
     }
 
     /// The configuration under which the request is served.
@@ -275,6 +348,10 @@ impl Request {
     /// is on.
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
         let original = self.facts.original?;
+        // A helper has chosen another server.
+        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+            return None;
+        }
         let goes_there =
             self.snapshot.config.client_dst_passthru || self.is_verified.get() != Some(&true);
         goes_there.then_some(original)

@@ -14,6 +14,7 @@ use humboldt_http::RequestHead;
 use humboldt_net::Stream;
 use humboldt_net::proxy_header::{self, Announced};
 
+use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
@@ -247,6 +248,14 @@ impl Service for Connection {
                 request
             }
             Pending::Slow(request, admission) => {
+                let called = match admission {
+                    Admission::CallOut => Box::pin(callouts::run(core, client, request)).await,
+                    other => Ok((request, other)),
+                };
+                let (request, admission) = match called {
+                    Ok(called) => called,
+                    Err(answered) => return core.return_request(answered),
+                };
                 let mut transaction = Transaction::new(core, client, &request);
                 let outcome = Box::pin(pipeline::proceed(&mut transaction, admission)).await;
                 transaction.end(outcome);

@@ -30,7 +30,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
     &["transaction.rs"],
     &["reply/"],
     &["special/"],
-    &["lib.rs", "pipeline.rs", "serve.rs"],
+    &["lib.rs", "pipeline.rs", "callouts.rs", "serve.rs"],
 ];
 
 /// Sockets by their names.

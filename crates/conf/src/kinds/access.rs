@@ -80,17 +80,21 @@ impl Kind for ManagerPasswords {
 
 impl Kind for MissingFilters {
     type Out = Vec<MissingFilter>;
-    const NAME: &'static str = "`url_rewrite`, `adaptation` or `ssl_bump`";
+    const NAME: &'static str = "`adaptation` or `ssl_bump`";
 
     fn apply(out: &mut Vec<MissingFilter>, line: &mut Line<'_>) -> Result<(), Problem> {
         let mut next = Some(line.expect("a filter")?);
         while let Some(token) = next {
             let known = MissingFilter::ALL.into_iter().find(|filter| filter.name() == token.text);
-            out.push(
-                known.ok_or_else(|| {
-                    token.error(format!("`{}` is not {}", token.text, Self::NAME))
-                })?,
-            );
+            match known {
+                Some(filter) => out.push(filter),
+                // Files of earlier versions.
+                None if token.text == "url_rewrite" => {
+                    let why = "`url_rewrite` has no effect here: `url_rewrite_program` is obeyed";
+                    line.warn(&token, why, Some("remove the word"));
+                }
+                None => return Err(token.error(format!("`{}` is not {}", token.text, Self::NAME))),
+            }
             next = line.next()?;
         }
         Ok(())

@@ -107,7 +107,10 @@ fn read_options(one: &mut ExternalAclType, line: &mut Line<'_>) -> Result<Token,
                 one.children.max = number(&token, value, 1, HelperChildren::PROCESSES_MAX)?;
             }
             "protocol" | "quote" => one.quoting = quoting(&token, value)?,
-            _ => helpers::set_option(&mut one.children, &mut queue_size, &token, "children-")?,
+            _ => {
+                helpers::set_option(&mut one.children, &mut queue_size, &token, "children-")?;
+                helpers::crop_channels(&mut one.children, &token, line);
+            }
         }
     };
     one.negative_ttl = negative_ttl.unwrap_or(one.ttl);

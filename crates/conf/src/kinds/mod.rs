@@ -19,6 +19,7 @@ mod network;
 mod options;
 mod peers;
 mod reference;
+mod rewriting;
 mod scalar;
 mod storage;
 mod units;
@@ -34,6 +35,7 @@ pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use reference::options_table;
+pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
 pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,

@@ -71,7 +71,8 @@ macro_rules! working {
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
-    /// Like `http_access`, checked after it. Everything when there is no rule.
+    /// Like `http_access`, checked after it and after `url_rewrite_program`, whose URL it sees.
+    /// Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";
@@ -134,7 +135,7 @@ macro_rules! working {
     cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
     /// Filters that the file configures, that are not implemented, and that may be left out: the
     /// messages that they would stop pass. Without it such a file is refused. Not in Squid.
-    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";
+    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without adaptation|ssl_bump ...";
         }] }
     };
 }

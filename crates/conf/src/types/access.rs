@@ -439,8 +439,6 @@ pub struct DenyInfo {
 /// A filter that is not implemented, and can be left out by `run_without`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MissingFilter {
-    /// `url_rewrite`: the helper of `url_rewrite_program`.
-    UrlRewrite,
     /// `adaptation`: ICAP and eCAP services.
     Adaptation,
     /// `ssl_bump`: looking into TLS, and ending it.
@@ -449,12 +447,11 @@ pub enum MissingFilter {
 
 impl MissingFilter {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::UrlRewrite, Self::Adaptation, Self::SslBump];
+    pub(crate) const ALL: [Self; 2] = [Self::Adaptation, Self::SslBump];
 
     /// Its word in squid.conf.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::UrlRewrite => "url_rewrite",
             Self::Adaptation => "adaptation",
             Self::SslBump => "ssl_bump",
         }

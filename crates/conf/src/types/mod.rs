@@ -13,7 +13,9 @@ pub use access::{
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
 pub use auth::{Authentication, BasicAuth, DigestAuth, DigestSecrets, PasswordCheck};
-pub use helpers::{ExternalAclType, HelperChildren};
+pub use helpers::{
+    ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
+};
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{

@@ -13,5 +13,6 @@ pub(crate) mod note_rules;
 pub(crate) mod peers;
 pub(crate) mod quoting;
 pub(crate) mod reply_rules;
+pub(crate) mod rewriting;
 pub mod snapshot;
 mod url_pattern;

@@ -21,6 +21,7 @@ use super::names::Names;
 use super::note_rules::NoteRules;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
+use super::rewriting::Rewriting;
 use super::url_pattern::UrlPattern;
 
 /// Most idle connections of a core to one server.
@@ -94,6 +95,8 @@ pub struct Snapshot {
     pub(crate) permission_asks_name: bool,
     /// `external_acl_type`.
     pub(crate) externals: Externals,
+    /// Rewriting URLs and naming objects.
+    pub(crate) rewriting: Rewriting,
     /// Helper programs.
     pub helpers: HelperPrograms,
     /// Whether they may need its login.
@@ -118,6 +121,7 @@ impl Snapshot {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
         let mut helpers = HelperPrograms::default();
         let externals = Externals::compile(&acls, &config, &mut helpers);
+        let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
@@ -157,6 +161,7 @@ impl Snapshot {
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
             externals,
+            rewriting,
             helpers,
             permission_asks_user: false,
             logins: ConfiguredLogins::new(&config),

@@ -45,7 +45,7 @@ impl AskHead for Ask<'_> {
         AskLine {
             method: request.head.method_bytes(),
             url: &request.url,
-            host: manner.forced_host.map_or(request.url.authority(), str::as_bytes),
+            host: manner.forced_host.map_or(request.host_field(), str::as_bytes),
             to_proxy: manner.to_proxy,
             asterisk: request.head.method == Method::Options && !request.url.has_path(),
         }

@@ -123,7 +123,7 @@ pub(crate) async fn refused(
         Some(Instead::Page(other, status)) => page(*other, *status),
         Some(Instead::Redirect(status, url)) => {
             let fault = Some(Fault::of_page(refusal.page, ""));
-            Local { fault, ..redirect(core, request, *status, url) }
+            Local { fault, ..redirect(core, *status, &denial::expand(url, request)) }
         }
         Some(Instead::Reset) => return outcome(refusal.page.status()).without_answer(Cut::Denied),
     };
@@ -131,10 +131,11 @@ pub(crate) async fn refused(
     send(transaction, local, outcome).await
 }
 
-fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
+/// A redirect to this URL.
+pub(crate) fn redirect(core: &Core, status: u16, url: &[u8]) -> Local {
     let mut fields = Fields::new();
     fields.push(FieldName::Date, &date::format(core.now().secs()));
-    fields.push(FieldName::Location, &denial::expand(url, request));
+    fields.push(FieldName::Location, url);
     fields.push(FieldName::CacheControl, b"no-store");
     Local { status, fields, ..Local::default() }
 }

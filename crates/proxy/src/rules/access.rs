@@ -168,16 +168,54 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
             decided => client_may(request, decided.into())?,
         }
     }
-    Poll::Ready(permit_client(request, &subject, &before))
+    Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let (snapshot, before) = (request.snapshot(), Before::of(request));
-    for list in client_lists(snapshot) {
+    decide_lists(core, request, client_lists(request.snapshot())).await
+}
+
+/// The same with `http_access` alone: before the URL is rewritten.
+pub(crate) async fn decide_http_access(core: &Core, request: &Request) -> Result<(), Refusal> {
+    decide_lists(core, request, std::iter::once(&request.snapshot().http_access)).await
+}
+
+/// The same with `adapted_http_access` alone: after the URL has been rewritten.
+pub(crate) async fn decide_adapted_access(core: &Core, request: &Request) -> Result<(), Refusal> {
+    decide_lists(core, request, request.snapshot().adapted_access.iter()).await
+}
+
+async fn decide_lists<'l>(
+    core: &Core,
+    request: &Request,
+    lists: impl Iterator<Item = &'l RuleList> + Clone,
+) -> Result<(), Refusal> {
+    let before = Before::of(request);
+    for list in lists.clone() {
         client_may(request, decide(core, list, request, None).await)?;
     }
-    permit_client(request, &subject(request), &before)
+    permit_client(request, &subject(request), &before, lists)
+}
+
+/// Whether a helper is asked about a request.
+pub(crate) enum Asks {
+    /// It is: also where the rules want a login, for which nobody is asked here.
+    Yes,
+    /// It is not.
+    No,
+    /// The rules have no answer.
+    Unanswered(Refusal),
+}
+
+/// Asks an optional list whether a helper is asked about a request.
+pub(crate) async fn asks(core: &Core, list: Option<&RuleList>, request: &Request) -> Asks {
+    let Some(list) = list else { return Asks::Yes };
+    match Box::pin(decide(core, list, request, None)).await {
+        Decision::Allowed | Decision::Challenge(_) => Asks::Yes,
+        Decision::Denied(_) => Asks::No,
+        Decision::Unanswered(question) => Asks::Unanswered(Refusal::unanswered(question)),
+    }
 }
 
 /// The decision of a list about a client's request. Only here a client is asked for a login, as in
@@ -194,16 +232,20 @@ fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> 
 }
 
 /// Applies [`permit`] to the lists of a client's request.
-fn permit_client(request: &Request, subject: &Subject<'_>, before: &Before) -> Result<(), Refusal> {
-    let allow = |one: &Subject<'_>| {
-        client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
-    };
+fn permit_client<'l>(
+    request: &Request,
+    subject: &Subject<'_>,
+    before: &Before,
+    lists: impl Iterator<Item = &'l RuleList> + Clone,
+) -> Result<(), Refusal> {
+    let allow =
+        |one: &Subject<'_>| lists.clone().all(|list| check_list(list, request, one).is_allowed());
     let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
 /// The lists that a request of a client must pass, in their order.
-fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
+fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> + Clone {
     [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
 }
 
@@ -468,10 +510,10 @@ pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
     if request.is_verified.get() == Some(&false) {
         return Poll::Ready(false);
     }
-    let Some(list) = &request.snapshot().cache else { return Poll::Ready(true) };
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
+    let Some(list) = &request.snapshot().cache else { return Poll::Ready(true) };
     let before = Before::of(request);
     match check_list(list, request, &subject(request)) {
         Verdict::Needs(_) => {

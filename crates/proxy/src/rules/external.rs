@@ -29,8 +29,10 @@ impl Told for Request {
             None => {
                 let (kept, is_due) = acl.of.answers.find(&question)?;
                 if is_due {
-                    refresh(self, acl, question);
+                    refresh(self, acl, question.clone());
                 }
+                // The same for the whole request, even if it expires meanwhile.
+                self.helped.remember(number, question, Ok(Arc::clone(&kept)));
                 kept
             }
         };

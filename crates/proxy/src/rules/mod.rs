@@ -12,4 +12,5 @@ pub(crate) mod notes;
 pub(crate) mod original;
 pub(crate) mod own;
 pub(crate) mod reply;
+pub(crate) mod rewriting;
 pub(crate) mod upgrades;

@@ -20,6 +20,10 @@ pub(crate) fn is_internal(request: &Request) -> bool {
 
 /// The name of the requested page.
 pub(crate) fn page_name(request: &Request) -> Option<&str> {
+    // The rules have judged the URL of the client.
+    if request.is_rewritten() {
+        return None;
+    }
     let path = request.url.path_and_query();
     let name = match path.strip_prefix(MANAGER_PREFIX) {
         Some(name) => name,

@@ -52,7 +52,7 @@ pub(crate) async fn decide(
 ) -> Verdict {
     let request = Rc::clone(&job.request);
     let snapshot = request.snapshot();
-    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let rule = snapshot.refresh_rule(request.cache_url());
     let now = core.now().secs();
     if !answer.head.fields.has(FieldName::Date) {
         // RFC 9110 6.6.1: a recipient of a message without Date adds one.
