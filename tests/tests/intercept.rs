@@ -39,12 +39,12 @@ http_access deny closed
 acl upload localport 8080
 acl secret urlpath_regex ^/secret
 http_access deny upload secret
-acl purge method PURGE
-http_access allow purge
 auth_param basic program /usr/lib/squid/basic_ncsa_auth {dir}/passwd
 acl members urlpath_regex ^/members
 acl users proxy_auth REQUIRED
 http_access allow members users
+acl purge method PURGE
+http_access allow purge
 ";
 
 /// The packet filter of the router for TPROXY. The first rule takes the answers of servers, which

@@ -64,7 +64,8 @@ pub(crate) async fn run(
     Ok((request, admission))
 }
 
-/// Asks `http_access`, and then the helper that rewrites.
+/// Asks `http_access`, and then the helper that rewrites. Of an intercepted connection the address
+/// that the client chose is verified before.
 async fn permit_and_rewrite(transaction: &mut Transaction<'_>) -> Result<Option<Url>, Outcome> {
     let (core, request) = (transaction.core, transaction.request);
     if original::is_unverified(request) {

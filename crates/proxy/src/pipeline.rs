@@ -58,11 +58,11 @@ pub(crate) enum Admission {
     Refuse(ErrorPage, String),
     /// An access rule denies the request.
     Deny(Refusal),
+    /// A helper is asked about the URL before anything else is decided: see [`crate::callouts`].
+    CallOut,
     /// The client of an intercepted connection chose an address, which is not compared with those
     /// of the host yet.
     Unverified,
-    /// A helper is asked about the URL before anything else is decided: see [`crate::callouts`].
-    CallOut,
     /// An access rule needs a fact that is not known yet.
     Undecided,
     /// The access rules allow the request, but rules about its answer need the addresses of the

@@ -52,6 +52,8 @@ struct AsSent {
     url: Box<[u8]>,
     /// The field Host, if it does not follow the new URL.
     host: Option<Box<[u8]>>,
+    /// The new URL names another host or port.
+    is_elsewhere: bool,
 }
 
 /// One request. Its buffers are reused: see [`Request::reuse`].
@@ -205,13 +207,16 @@ impl Request {
             let sent = self.head.fields.get(FieldName::Host);
             sent.unwrap_or(self.url.authority()).into()
         });
-        // The address that an intercepted client chose is not that of the new URL.
-        if url.host() != self.url.host() || self.facts.original.is_some() {
+        let is_elsewhere = (url.host(), url.port()) != (self.url.host(), self.url.port());
+        if is_elsewhere {
             self.addresses = OnceCell::new();
             self.permitted = RefCell::default();
+            // The client has chosen neither its name nor its address.
+            self.is_verified = OnceCell::from(true);
         }
         let before = std::mem::replace(&mut self.url, url);
-        self.rewritten = Some(Box::new(AsSent { url: before.as_bytes().into(), host }));
+        let url = before.as_bytes().into();
+        self.rewritten = Some(Box::new(AsSent { url, host, is_elsewhere }));
         self.find_key();
     }
 
@@ -348,7 +353,11 @@ impl Request {
     /// intercepted connection chose it, and it is not one of the host's, or `client_dst_passthru`
     /// is on.
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
-        let original = self.facts.original.filter(|_| !self.is_rewritten())?;
+        let original = self.facts.original?;
+        // A helper has chosen another server.
+        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+            return None;
+        }
         let goes_there =
             self.snapshot.config.client_dst_passthru || self.is_verified.get() != Some(&true);
         goes_there.then_some(original)
