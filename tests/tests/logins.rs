@@ -427,6 +427,102 @@ fn without_a_program_that_runs_nobody_passes() {
     let _ = get_as(&world, "anna:secret", "/a").expect(503);
 }
 
+/// A proxy with Digest, these secrets, and these lines.
+fn digest_world(program: &str, secrets: &str, lines: &str) -> World {
+    let world = World::forward(&format!(
+        "auth_param digest program {program}\nauth_param digest realm Private\n\
+         acl users proxy_auth REQUIRED\n{lines}\
+         http_access allow users\nhttp_access deny all\n"
+    ));
+    fs::write(world.proxy.path("secrets"), secrets).expect("a file");
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    world.origin.on("/up", Reply::ok("taken"));
+    world
+}
+
+/// Status and body that curl gets with this login, for these arguments and URLs.
+fn digest_curl(world: &World, login: &str, arguments: &[&str], paths: &[&str]) -> String {
+    let mut command = curl(&world.proxy);
+    command.args(["--proxy-digest", "--proxy-user", login, "--write-out", "%{http_code} "]);
+    command.args(arguments).args(paths.iter().map(|path| world.target(path)));
+    String::from_utf8_lossy(&command.output().expect("curl").stdout).into_owned()
+}
+
+/// MD5 of `anna:Private:secret`.
+const ANNA: &str = "c954bed284a73a83c9281966ff680dda";
+
+#[test]
+fn curl_logs_in_with_digest() {
+    let hashed = format!("bo:Private:x\nanna:Private:{ANNA}\n");
+    let helper = "/usr/lib/squid/digest_file_auth";
+    for (program, secrets) in [
+        (format!("{helper} {{dir}}/secrets"), "anna:secret\n".to_owned()),
+        (format!("{helper} -c {{dir}}/secrets"), hashed.clone()),
+        // Squid's program itself.
+        (format!("/bin/sh -c \"sleep 0; exec {helper} -c {{dir}}/secrets\""), hashed),
+    ] {
+        if program.contains("exec") && !std::path::Path::new(helper).exists() {
+            humboldt_tests::skip("Squid's helpers are not installed");
+            continue;
+        }
+        let world = digest_world(&program, &secrets, "");
+        let get = |login: &str| digest_curl(&world, login, &["--output", "/dev/null"], &["/a"]);
+        assert_eq!(get("anna:secret"), "200 ", "{program}");
+        assert_eq!(get("anna:wrong"), "407 ");
+        assert_eq!(get("bo:secret"), "407 ");
+        assert_eq!(get("nobody:secret"), "407 ");
+        let post = digest_curl(&world, "anna:secret", &["--data", "body"], &["/up", "/up"]);
+        assert_eq!(post, "taken200 taken200 ");
+        let tunnel = digest_curl(&world, "anna:secret", &["--proxytunnel"], &["/a"]);
+        assert_eq!(tunnel, "hello200 ");
+        assert!(world.proxy.logged("TCP_TUNNEL/200").contains(" anna "));
+    }
+}
+
+#[test]
+fn a_digest_counts_once() {
+    let secrets = format!("anna:Private:{ANNA}\n");
+    let program = "/x/digest_file_auth -c {dir}/secrets";
+    let world = digest_world(program, &secrets, "auth_param digest nonce_max_count 3\n");
+    // The client gets new nonces without asking anybody.
+    let all = digest_curl(&world, "anna:secret", &[], &["/a"; 8]);
+    assert_eq!(all.matches("hello200").count(), 8, "{all}");
+    let trace = curl(&world.proxy)
+        .args(["--proxy-digest", "--proxy-user", "anna:secret", "--verbose"])
+        .arg(world.target("/a"))
+        .output()
+        .expect("curl");
+    let trace = String::from_utf8_lossy(&trace.stderr).into_owned();
+    let sent = trace.lines().rev().find_map(|line| line.strip_prefix("> Proxy-Authorization: "));
+    let sent = sent.expect("what curl has sent").trim_end().to_owned();
+    assert!(trace.contains("Digest realm=\"Private\"") && trace.contains("stale=false"), "{trace}");
+    let again = world.ask("GET", "/a", &[("Proxy-Authorization", &sent)]).expect(407);
+    let challenge = again.field("Proxy-Authenticate").expect("a challenge");
+    assert!(challenge.contains("stale=true"), "{challenge}");
+    // Another method, or another user, is another digest.
+    let _ = world.ask("DELETE", "/a", &[("Proxy-Authorization", &sent)]).expect(407);
+    let log = world.proxy.text("access.log");
+    assert!(!log.contains("Digest") && !log.contains(ANNA), "{log}");
+}
+
+#[test]
+fn both_schemes_are_offered_and_taken() {
+    let world = digest_world(
+        "/x/digest_file_auth {dir}/secrets",
+        "anna:secret\n",
+        "auth_param basic program /x/basic_ncsa_auth {dir}/passwd\nauth_param basic realm Private\n",
+    );
+    fs::write(world.proxy.path("passwd"), PASSWORDS).expect("a password file");
+    let answer = world.get("/a").expect(407);
+    let challenges: Vec<_> =
+        answer.head.fields.iter().filter(|(name, _)| name == "Proxy-Authenticate").collect();
+    assert!(challenges[0].1.starts_with("Digest ") && challenges[1].1.starts_with("Basic "));
+    assert_eq!(challenges.len(), 2);
+    let _ = get_as(&world, "bo:secret", "/a").expect(200);
+    assert_eq!(digest_curl(&world, "anna:secret", &[], &["/a"]), "hello200 ");
+    assert_eq!(digest_curl(&world, "bo:secret", &["-o", "/dev/null"], &["/a"]), "407 ");
+}
+
 /// A directory with the user anna, whose password is `secret`; `None` without the program.
 fn directory(folder: &std::path::Path) -> Option<(std::process::Child, std::net::SocketAddr)> {
     let slapd = std::path::Path::new("/usr/sbin/slapd");

@@ -82,15 +82,22 @@ fn from_latin1(text: &[u8]) -> String {
 
 /// The value of Proxy-Authenticate or WWW-Authenticate that asks for credentials.
 pub(crate) fn challenge(basic: &BasicAuth) -> String {
-    let mut realm = String::with_capacity(basic.realm.len());
-    for character in basic.realm.chars() {
-        if matches!(character, '"' | '\\') {
-            realm.push('\\');
-        }
-        realm.push(character);
-    }
     let charset = if basic.utf8 { ", charset=\"UTF-8\"" } else { "" };
-    format!("Basic realm=\"{realm}\"{charset}")
+    format!("Basic realm={}{charset}", quoted(&basic.realm))
+}
+
+/// A text in quotes, which it cannot end.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Context;
 use std::thread;
 
@@ -43,45 +41,63 @@ pub(crate) enum Verdict {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// Checks passwords against a file. When this is dropped, the threads end.
-pub(crate) struct Checker {
-    shared: Arc<Shared>,
+/// Answers questions on the threads.
+pub(crate) trait Judge: Send + Sync + 'static {
+    /// The question.
+    type Question: Send;
+    /// Its answer.
+    type Answer: Clone + Send;
+
+    /// Answers. May block.
+    fn judge(&self, question: &Self::Question) -> Self::Answer;
+
+    /// The answer where a check has failed.
+    fn unknown() -> Self::Answer;
+}
+
+/// Checks that are made on threads. When this is dropped, the threads end.
+pub(crate) struct Checker<J: Judge> {
+    shared: Arc<Shared<J>>,
     threads_max: usize,
 }
 
-struct Shared {
-    file: PasswordFile,
-    queue: Mutex<Queue>,
+struct Shared<J: Judge> {
+    judge: J,
+    queue: Mutex<Queue<J>>,
     work: Condvar,
-    /// The log says that the file cannot be read.
-    has_complained: AtomicBool,
 }
 
-#[derive(Default)]
-struct Queue {
+struct Queue<J: Judge> {
     waiting: VecDeque<Fingerprint>,
-    checks: HashMap<Fingerprint, Check>,
+    checks: HashMap<Fingerprint, Check<J>>,
     running: usize,
     idle: usize,
     is_closed: bool,
 }
 
-/// One check, and everybody who wants its result.
-struct Check {
-    /// Taken by the thread that checks.
-    credentials: Option<Credentials>,
-    results: Vec<oneshot::Sender<Verdict>>,
+impl<J: Judge> Default for Queue<J> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            checks: HashMap::new(),
+            running: 0,
+            idle: 0,
+            is_closed: false,
+        }
+    }
 }
 
-impl Checker {
+/// One check, and everybody who wants its result.
+struct Check<J: Judge> {
+    /// Taken by the thread that checks.
+    question: Option<J::Question>,
+    results: Vec<oneshot::Sender<J::Answer>>,
+}
+
+impl<J: Judge> Checker<J> {
     /// No thread is started yet.
-    pub(crate) fn new(path: PathBuf, checks_at_once: u32) -> Self {
-        let shared = Shared {
-            file: PasswordFile::new(path),
-            queue: Mutex::default(),
-            work: Condvar::new(),
-            has_complained: AtomicBool::new(false),
-        };
+    pub(crate) fn new(judge: J, checks_at_once: u32) -> Self {
+        let shared = Shared { judge, queue: Mutex::default(), work: Condvar::new() };
         let threads_max = checks_at_once.clamp(1, CHECK_THREADS_MAX) as usize;
         Self { shared: Arc::new(shared), threads_max }
     }
@@ -90,22 +106,22 @@ impl Checker {
     pub(crate) async fn check(
         &self,
         of: Fingerprint,
-        credentials: Credentials,
-    ) -> Result<Verdict, QueueFull> {
-        let mut result = self.push(of, credentials)?;
+        question: J::Question,
+    ) -> Result<J::Answer, QueueFull> {
+        let mut result = self.push(of, question)?;
         let verdict = poll_fn(|context| {
             let waker = mailbox::waker(context);
             Pin::new(&mut result).poll(&mut Context::from_waker(&waker))
         });
         // A thread that panicked has told the log.
-        Ok(verdict.await.unwrap_or(Verdict::Unknown))
+        Ok(verdict.await.unwrap_or_else(|_| J::unknown()))
     }
 
     fn push(
         &self,
         of: Fingerprint,
-        credentials: Credentials,
-    ) -> Result<oneshot::Receiver<Verdict>, QueueFull> {
+        question: J::Question,
+    ) -> Result<oneshot::Receiver<J::Answer>, QueueFull> {
         let (sender, result) = oneshot::channel();
         let mut queue = self.shared.queue.lock();
         if let Some(check) = queue.checks.get_mut(&of) {
@@ -126,7 +142,7 @@ impl Checker {
                 Err(_) => {}
             }
         }
-        let check = Check { credentials: Some(credentials), results: vec![sender] };
+        let check = Check { question: Some(question), results: vec![sender] };
         queue.checks.insert(of, check);
         queue.waiting.push_back(of);
         drop(queue);
@@ -145,7 +161,7 @@ impl Checker {
     }
 }
 
-impl Drop for Checker {
+impl<J: Judge> Drop for Checker<J> {
     fn drop(&mut self) {
         self.shared.queue.lock().is_closed = true;
         self.shared.work.notify_all();
@@ -153,27 +169,27 @@ impl Drop for Checker {
 }
 
 /// Removes a thread from the count when it ends, also by a panic.
-struct Running<'a>(&'a Shared);
+struct Running<'a, J: Judge>(&'a Shared<J>);
 
-impl Drop for Running<'_> {
+impl<J: Judge> Drop for Running<'_, J> {
     fn drop(&mut self) {
         self.0.queue.lock().running -= 1;
     }
 }
 
 /// Gives a check up when it is dropped before its end, by a panic: it may be asked for again.
-struct Begun<'a> {
-    shared: &'a Shared,
+struct Begun<'a, J: Judge> {
+    shared: &'a Shared<J>,
     of: Fingerprint,
 }
 
-impl Drop for Begun<'_> {
+impl<J: Judge> Drop for Begun<'_, J> {
     fn drop(&mut self) {
         self.shared.queue.lock().checks.remove(&self.of);
     }
 }
 
-impl Shared {
+impl<J: Judge> Shared<J> {
     fn run(&self) {
         let _running = Running(self);
         loop {
@@ -191,40 +207,41 @@ impl Shared {
             };
             let Some(check) = queue.checks.get_mut(&of) else { continue };
             let is_wanted = check.results.iter().any(|result| !result.is_closed());
-            let credentials = check.credentials.take().filter(|_| is_wanted);
-            let Some(credentials) = credentials else {
+            let question = check.question.take().filter(|_| is_wanted);
+            let Some(question) = question else {
                 queue.checks.remove(&of);
                 continue;
             };
             drop(queue);
             let begun = Begun { shared: self, of };
-            let verdict = self.judge(&credentials);
+            let verdict = self.judge.judge(&question);
+            drop(question);
             let check = self.queue.lock().checks.remove(&of);
             drop(begun);
             for result in check.into_iter().flat_map(|check| check.results) {
                 // Nobody there any more: somebody else may be.
-                let _ = result.send(verdict);
+                let _ = result.send(verdict.clone());
             }
         }
     }
+}
+
+/// Checks names and passwords against a file.
+impl Judge for PasswordFile<Passwords> {
+    type Question = Credentials;
+    type Answer = Verdict;
+
+    fn unknown() -> Verdict {
+        Verdict::Unknown
+    }
 
     fn judge(&self, credentials: &Credentials) -> Verdict {
-        let passwords = match self.file.passwords() {
-            Ok((passwords, is_new)) => {
-                self.has_complained.store(false, Relaxed);
-                if is_new {
-                    warn_of_unsupported(&self.file, &passwords);
-                }
-                passwords
-            }
-            Err(error) => {
-                if !self.has_complained.swap(true, Relaxed) {
-                    let path = self.file.path().display();
-                    tracing::error!("logins cannot be checked: cannot read {path}: {error}");
-                }
-                return Verdict::Unknown;
-            }
+        let Some((passwords, is_new)) = self.passwords_or_complain() else {
+            return Verdict::Unknown;
         };
+        if is_new {
+            warn_of_unsupported(self, &passwords);
+        }
         let Some(stored) = passwords.get(&credentials.user) else {
             // As much work as for a user that there is, so that the time does not tell which names
             // exist.
@@ -241,7 +258,7 @@ impl Shared {
     }
 }
 
-fn warn_of_unsupported(file: &PasswordFile, passwords: &Passwords) {
+fn warn_of_unsupported(file: &PasswordFile<Passwords>, passwords: &Passwords) {
     let odd: Vec<_> = passwords.iter().filter(|(_, stored)| !hash::is_supported(stored)).collect();
     let Some((user, _)) = odd.iter().min() else { return };
     let (path, count, user) = (file.path().display(), odd.len(), as_text(user));
@@ -266,11 +283,11 @@ mod tests {
     /// The password is `secret`.
     const FILE: &str = "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
 
-    fn checker(text: &str, threads: u32) -> (tempfile::TempDir, Checker) {
+    fn checker(text: &str, threads: u32) -> (tempfile::TempDir, Checker<PasswordFile<Passwords>>) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("passwd");
         std::fs::write(&path, text).expect("written");
-        (dir, Checker::new(path, threads))
+        (dir, Checker::new(PasswordFile::new(path), threads))
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -299,7 +316,7 @@ mod tests {
     fn one_check_serves_all_with_the_same_credentials_and_the_queue_is_bounded() {
         let (_dir, checker) = checker(FILE, 1);
         let hashes = Remembered::default();
-        let busy = checker.shared.file.hold();
+        let busy = checker.shared.judge.hold();
         let push = |number: usize| {
             let of = hashes.fingerprint(&[&number.to_ne_bytes()]);
             checker.push(of, credentials("anna", "secret"))

@@ -10,13 +10,16 @@ mod addresses;
 mod basic;
 mod checker;
 mod delays;
+mod digest;
+mod digest_users;
 mod hash;
 mod md5_crypt;
+mod nonces;
 mod password_file;
 mod program;
 mod remembered;
 mod service;
 mod user;
 
-pub use service::{Failure, Login, Logins};
+pub use service::{Failure, Login, Logins, Running};
 pub use user::{Checked, Told, User};

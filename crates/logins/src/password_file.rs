@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ struct Version {
 #[derive(Debug, Default)]
 pub(crate) struct Passwords(HashMap<Box<[u8]>, Box<str>>);
 
-impl Passwords {
+impl FromText for Passwords {
     /// Reads the text of a file as Squid's helper does. Lines that begin with `#` or a blank are
     /// comments; of several lines about one name the last counts; a second colon ends the hash.
     fn parse(text: &[u8]) -> Self {
@@ -42,7 +43,9 @@ impl Passwords {
         }
         Self(hashes)
     }
+}
 
+impl Passwords {
     /// The hash of a user's password.
     pub(crate) fn get(&self, user: &[u8]) -> Option<&str> {
         self.0.get(user).map(|hash| &**hash)
@@ -54,16 +57,23 @@ impl Passwords {
     }
 }
 
-/// A password file that is read again when it has changed.
-#[derive(Debug)]
-pub(crate) struct PasswordFile {
-    path: PathBuf,
-    read: Mutex<Option<(Version, Arc<Passwords>)>>,
+/// What the text of a file says.
+pub(crate) trait FromText {
+    fn parse(text: &[u8]) -> Self;
 }
 
-impl PasswordFile {
+/// A password file that is read again when it has changed.
+#[derive(Debug)]
+pub(crate) struct PasswordFile<P> {
+    path: PathBuf,
+    read: Mutex<Option<(Version, Arc<P>)>>,
+    /// The log says that the file cannot be read.
+    has_complained: AtomicBool,
+}
+
+impl<P: FromText> PasswordFile<P> {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, read: Mutex::new(None) }
+        Self { path, read: Mutex::new(None), has_complained: AtomicBool::new(false) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -76,12 +86,29 @@ impl PasswordFile {
         self.read.lock()
     }
 
+    /// The same; `None`, and once a line in cache.log, if the file cannot be read.
+    pub(crate) fn passwords_or_complain(&self) -> Option<(Arc<P>, bool)> {
+        match self.passwords() {
+            Ok(found) => {
+                self.has_complained.store(false, Relaxed);
+                Some(found)
+            }
+            Err(error) => {
+                if !self.has_complained.swap(true, Relaxed) {
+                    let path = self.path.display();
+                    tracing::error!("logins cannot be checked: cannot read {path}: {error}");
+                }
+                None
+            }
+        }
+    }
+
     /// The hashes that are in the file now, and whether they were just read. Blocks.
     ///
     /// # Errors
     /// The file cannot be read, or is too large. Hashes from before do not count then: a file that
     /// was taken away gives access to nobody.
-    pub(crate) fn passwords(&self) -> io::Result<(Arc<Passwords>, bool)> {
+    pub(crate) fn passwords(&self) -> io::Result<(Arc<P>, bool)> {
         let mut read = self.read.lock();
         let metadata = std::fs::metadata(&self.path).inspect_err(|_| *read = None)?;
         let version = Version {
@@ -101,7 +128,7 @@ impl PasswordFile {
             let megabytes = PASSWORD_FILE_BYTES_MAX >> 20;
             return Err(io::Error::other(format!("it has more than {megabytes} MB")));
         }
-        let passwords = Arc::new(Passwords::parse(&text));
+        let passwords = Arc::new(P::parse(&text));
         *read = Some((version, Arc::clone(&passwords)));
         Ok((passwords, true))
     }
@@ -133,7 +160,7 @@ mod tests {
     fn a_changed_file_is_read_again_and_a_missing_one_has_no_users() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("passwd");
-        let file = PasswordFile::new(path.clone());
+        let file: PasswordFile<Passwords> = PasswordFile::new(path.clone());
         assert!(file.passwords().is_err());
         std::fs::write(&path, "anna:one\n").expect("written");
         let (first, is_new) = file.passwords().expect("read");

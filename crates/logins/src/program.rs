@@ -27,36 +27,45 @@ pub(crate) enum Answer {
     Unknown,
 }
 
-/// Questions to a program. Those with the same credentials at one time are asked once.
-#[derive(Default)]
-pub(crate) struct Program {
-    asked: Mutex<HashMap<Fingerprint, Vec<oneshot::Sender<Answer>>>>,
+/// Questions to a program. Those about the same at one time are asked once.
+pub(crate) struct Program<A> {
+    asked: Mutex<HashMap<Fingerprint, Vec<oneshot::Sender<A>>>>,
+}
+
+impl<A> Default for Program<A> {
+    fn default() -> Self {
+        Self { asked: Mutex::default() }
+    }
 }
 
 /// A question under way. If its asker leaves, one of those that wait with it asks again.
-struct Asked<'a> {
-    program: &'a Program,
+struct Asked<'a, A> {
+    program: &'a Program<A>,
     of: Fingerprint,
 }
 
-impl Drop for Asked<'_> {
+impl<A> Drop for Asked<'_, A> {
     fn drop(&mut self) {
         self.program.asked.lock().remove(&self.of);
     }
 }
 
-impl Program {
-    /// Asks the program about credentials, with `extras` at the end of the line.
+impl<A: Clone> Program<A> {
+    /// Asks the program with this line.
     pub(crate) async fn check(
         &self,
         helper: &Helper,
         of: Fingerprint,
-        credentials: &Credentials,
-        extras: &[u8],
-    ) -> Answer {
+        line: &[u8],
+        read: fn(Result<Reply, NoAnswer>) -> A,
+    ) -> A {
         loop {
             let mut told = match self.join(of) {
-                Ok(question) => return self.ask(helper, question, credentials, extras).await,
+                Ok(question) => {
+                    let answer = read(helper.ask(line).await);
+                    self.tell(question, &answer);
+                    return answer;
+                }
                 Err(told) => told,
             };
             let answer = poll_fn(|context| {
@@ -71,7 +80,7 @@ impl Program {
     }
 
     /// The right to ask, or the answer to the question that is under way.
-    fn join(&self, of: Fingerprint) -> Result<Asked<'_>, oneshot::Receiver<Answer>> {
+    fn join(&self, of: Fingerprint) -> Result<Asked<'_, A>, oneshot::Receiver<A>> {
         let mut asked = self.asked.lock();
         let Some(waiting) = asked.get_mut(&of) else {
             asked.insert(of, Vec::new());
@@ -83,17 +92,8 @@ impl Program {
         Err(told)
     }
 
-    async fn ask(
-        &self,
-        helper: &Helper,
-        question: Asked<'_>,
-        credentials: &Credentials,
-        extras: &[u8],
-    ) -> Answer {
-        let line = line(credentials, extras);
-        let reply = helper.ask(&line).await;
-        drop(line);
-        let answer = read(reply);
+    /// Tells the answer to those that wait for it.
+    fn tell(&self, question: Asked<'_, A>, answer: &A) {
         let waiting = self.asked.lock().remove(&question.of).unwrap_or_default();
         // From here on the entry would be that of another question.
         std::mem::forget(question);
@@ -101,12 +101,11 @@ impl Program {
             // Nobody there any more: somebody else may be.
             let _ = one.send(answer.clone());
         }
-        answer
     }
 }
 
-/// Name and password, percent-encoded as in Squid.
-fn line(credentials: &Credentials, extras: &[u8]) -> Zeroizing<Vec<u8>> {
+/// Name and password, percent-encoded as in Squid, with `extras` at the end.
+pub(crate) fn line(credentials: &Credentials, extras: &[u8]) -> Zeroizing<Vec<u8>> {
     let lengths = credentials.user.len() + credentials.password.len();
     // Enough, so that no copy of the password stays where the line was before it grew.
     let mut line = Zeroizing::new(Vec::with_capacity(3 * lengths + 2 + extras.len()));
@@ -150,7 +149,7 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn read(reply: Result<Reply, NoAnswer>) -> Answer {
+pub(crate) fn read(reply: Result<Reply, NoAnswer>) -> Answer {
     match reply {
         Ok(reply) => match reply.outcome {
             Outcome::Ok => Answer::Right(Told::new(reply.pairs)),
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn who_waits_with_a_question_asks_again_if_its_asker_leaves() {
-        let program = Program::default();
+        let program = Program::<Answer>::default();
         let of = crate::remembered::Remembered::default().fingerprint(&[b"x"]);
         let first = program.join(of).unwrap_or_else(|_| panic!("nobody has asked"));
         let mut second = program.join(of).err().expect("it is under way");

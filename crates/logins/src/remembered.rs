@@ -47,12 +47,17 @@ struct Entry {
 impl Entry {
     /// A clock that went backwards makes it expire: its age is not known any more.
     fn is_valid(&self, now_ms: i64, lifetimes: Lifetimes) -> bool {
-        let is_within = |since_ms: i64, lifetime: Duration| {
-            let age_ms = u128::try_from(now_ms.saturating_sub(since_ms));
-            age_ms.is_ok_and(|age_ms| age_ms < lifetime.as_millis())
-        };
-        is_within(self.checked_ms, lifetimes.checked) && is_within(self.used_ms, lifetimes.unused)
+        is_valid(self.checked_ms, self.used_ms, now_ms, lifetimes)
     }
+}
+
+/// Whether something that was checked and used at these times still counts.
+pub(crate) fn is_valid(checked_ms: i64, used_ms: i64, now_ms: i64, lifetimes: Lifetimes) -> bool {
+    let is_within = |since_ms: i64, lifetime: Duration| {
+        let age_ms = u128::try_from(now_ms.saturating_sub(since_ms));
+        age_ms.is_ok_and(|age_ms| age_ms < lifetime.as_millis())
+    };
+    is_within(checked_ms, lifetimes.checked) && is_within(used_ms, lifetimes.unused)
 }
 
 /// The credentials that were right.

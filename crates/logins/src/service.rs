@@ -1,11 +1,14 @@
 //! The logins of a configuration.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{AclKind, BasicAuth, Config, HelperChildren, PasswordCheck};
+use humboldt_conf::{
+    AclKind, BasicAuth, Config, DigestAuth, DigestSecrets, HelperChildren, PasswordCheck,
+};
 use humboldt_helpers::{Definition, Helper, Kind};
 use humboldt_sys::core_dumps;
 
@@ -13,7 +16,10 @@ use crate::addresses::{Addresses, Limit};
 use crate::basic::{self, Credentials, Read, as_text};
 use crate::checker::{Checker, QueueFull, Verdict};
 use crate::delays::{Delays, TooMany};
-use crate::program::{Answer, Program};
+use crate::digest::{self, Proof};
+use crate::digest_users::{self, DigestUsers, Found};
+use crate::password_file::{PasswordFile, Passwords};
+use crate::program::{self, Answer, Program};
 use crate::remembered::{Fingerprint, Lifetimes, Remembered};
 use crate::user::{Checked, Told, User};
 
@@ -44,31 +50,46 @@ impl Failure {
 pub struct Login<'a> {
     /// The value of Authorization or Proxy-Authorization.
     pub value: &'a [u8],
-    /// The value of the format `key_extras`; empty if there is none.
+    /// The method of the request.
+    pub method: &'a [u8],
+    /// The value of the format `key_extras` of Basic; empty if there is none.
     pub extras: &'a [u8],
     /// The client as rules see it.
     pub client: IpAddr,
 }
 
+/// Helper programs that run.
+#[derive(Copy, Clone, Default)]
+pub struct Running<'a> {
+    /// For Basic.
+    pub basic: Option<&'a Helper>,
+    /// For Digest.
+    pub digest: Option<&'a Helper>,
+}
+
 /// What is learned about clients while the program runs.
 struct State {
     remembered: Remembered,
-    way: Way,
+    way: Option<Way>,
+    digest: Option<DigestUsers>,
     delays: Delays,
     addresses: Addresses,
 }
 
 /// The way in which passwords are checked.
 enum Way {
-    File(Checker),
-    Program(Program),
+    File(Checker<PasswordFile<Passwords>>),
+    Program(Program<Answer>),
 }
 
 /// The logins of a configuration.
 pub struct Logins {
-    basic: BasicAuth,
-    challenge: String,
-    lifetimes: Lifetimes,
+    /// Basic, if clients can log in with it.
+    basic: Option<BasicAuth>,
+    /// Digest, likewise.
+    digest: Option<DigestAuth>,
+    digest_is_first: bool,
+    authenticate_ttl: Duration,
     /// The strictest `max_user_ip`.
     limit: Option<Limit>,
     address_lifetime: Duration,
@@ -78,22 +99,24 @@ pub struct Logins {
 impl Logins {
     /// `None` if the configuration has no way to check logins.
     pub fn new(config: &Config) -> Option<Self> {
-        let basic = config.auth_param.basic.clone()?;
-        basic.check.as_ref()?;
+        let auth = &config.auth_param;
+        let basic = auth.basic.clone().filter(|basic| basic.check.is_some());
+        let digest = auth.digest.clone().filter(|digest| digest.secrets.is_some());
+        if basic.is_none() && digest.is_none() {
+            return None;
+        }
         let limits = config.acl.iter().filter(|acl| acl.kind == AclKind::MaxUserIp);
         let limits = limits.filter_map(|acl| {
             let addresses_max = acl.values.first()?.parse().ok()?;
             Some(Limit { addresses_max, is_strict: acl.flags.strict })
         });
         Some(Self {
-            challenge: basic::challenge(&basic),
-            lifetimes: Lifetimes {
-                checked: basic.credentials_ttl,
-                unused: config.authenticate_ttl,
-            },
+            digest_is_first: auth.digest_is_first,
+            authenticate_ttl: config.authenticate_ttl,
             limit: limits.min_by_key(|limit| limit.addresses_max),
             address_lifetime: config.authenticate_ip_ttl,
             basic,
+            digest,
             state: OnceLock::new(),
         })
     }
@@ -101,81 +124,143 @@ impl Logins {
     /// Gets ready, before the first use. What an earlier configuration has learned is taken over
     /// if it checked logins in the same way.
     pub fn begin(&self, earlier: Option<&Self>) {
-        let way = |basic: &BasicAuth| BasicAuth {
-            realm: String::new(),
-            credentials_ttl: Duration::ZERO,
-            children: match basic.check {
-                Some(PasswordCheck::File(_)) => basic.children.clone(),
-                _ => HelperChildren::default(),
-            },
-            ..basic.clone()
-        };
-        let earlier = earlier.filter(|earlier| way(&earlier.basic) == way(&self.basic));
-        match (earlier, &self.basic.check) {
+        let earlier = earlier.filter(|earlier| earlier.way() == self.way());
+        if let Some(earlier) = earlier {
             // It is set once only: what is in use already stays.
-            (Some(earlier), _) => _ = self.state.set(Arc::clone(earlier.state())),
-            (None, Some(PasswordCheck::File(file))) => {
-                let file = file.display();
-                tracing::info!("logins are checked against {file}, without a helper program");
-            }
-            (None, Some(PasswordCheck::Program(command))) => {
-                let program = command.first().map_or("", String::as_str);
-                tracing::info!("logins are checked by {program}");
-            }
-            (None, None) => {}
+            _ = self.state.set(Arc::clone(earlier.state()));
+        } else {
+            self.describe();
         }
         if let Err(error) = core_dumps::forbid() {
             tracing::warn!("a core dump of this process may have passwords in it: {error}");
         }
     }
 
-    /// The helper program that checks passwords, if one does.
-    pub fn helper(&self) -> Option<Definition> {
-        let Some(PasswordCheck::Program(command)) = &self.basic.check else { return None };
-        let children = self.basic.children.clone();
+    /// All that decides whether what was learned still counts.
+    fn way(&self) -> (Option<BasicAuth>, Option<DigestAuth>) {
+        let children = HelperChildren::default;
+        let basic = self.basic.clone().map(|basic| BasicAuth {
+            realm: String::new(),
+            credentials_ttl: Duration::ZERO,
+            children: match basic.check {
+                Some(PasswordCheck::File(_)) => basic.children,
+                _ => children(),
+            },
+            ..basic
+        });
+        let digest = self.digest.clone().map(|digest| DigestAuth {
+            children: match digest.secrets {
+                Some(DigestSecrets::File { .. }) => digest.children,
+                _ => children(),
+            },
+            ..digest
+        });
+        (basic, digest)
+    }
+
+    /// Lines for cache.log.
+    fn describe(&self) {
+        let in_file = |file: &Path| {
+            let file = file.display();
+            tracing::info!("logins are checked against {file}, without a helper program");
+        };
+        let by_program = |command: &[String]| {
+            let program = command.first().map_or("", String::as_str);
+            tracing::info!("logins are checked by {program}");
+        };
+        match self.basic.as_ref().and_then(|basic| basic.check.as_ref()) {
+            Some(PasswordCheck::File(file)) => in_file(file),
+            Some(PasswordCheck::Program(command)) => by_program(command),
+            None => {}
+        }
+        match self.digest.as_ref().and_then(|digest| digest.secrets.as_ref()) {
+            Some(DigestSecrets::File { path, .. }) => in_file(path),
+            Some(DigestSecrets::Program(command)) => by_program(command),
+            None => {}
+        }
+    }
+
+    /// The helper program that checks passwords of Basic, if one does.
+    pub fn basic_helper(&self) -> Option<Definition> {
+        let basic = self.basic.as_ref()?;
+        let Some(PasswordCheck::Program(command)) = &basic.check else { return None };
+        let children = basic.children.clone();
         Some(Definition::new(Kind::BasicAuthenticator, "basic", command.clone(), children))
     }
 
-    /// The format whose value is added to each question to it.
+    /// The helper program that tells secrets of Digest, if one does.
+    pub fn digest_helper(&self) -> Option<Definition> {
+        let digest = self.digest.as_ref()?;
+        let Some(DigestSecrets::Program(command)) = &digest.secrets else { return None };
+        let children = digest.children.clone();
+        Some(Definition::new(Kind::DigestAuthenticator, "digest", command.clone(), children))
+    }
+
+    /// The format whose value is added to each question to the program of Basic.
     pub fn key_extras(&self) -> Option<&str> {
-        self.basic.key_extras.as_deref().filter(|_| self.helper().is_some())
+        let extras = self.basic.as_ref()?.key_extras.as_deref()?;
+        self.basic_helper().map(|_| extras)
     }
 
     fn state(&self) -> &Arc<State> {
         self.state.get_or_init(|| {
-            let way = match &self.basic.check {
+            let way = |basic: &BasicAuth| match &basic.check {
                 Some(PasswordCheck::File(file)) => {
-                    Way::File(Checker::new(file.clone(), self.basic.children.max))
+                    let file = PasswordFile::new(file.clone());
+                    Way::File(Checker::new(file, basic.children.max))
                 }
                 _ => Way::Program(Program::default()),
             };
             Arc::new(State {
                 remembered: Remembered::default(),
-                way,
+                way: self.basic.as_ref().map(way),
+                digest: self.digest.as_ref().map(DigestUsers::new),
                 delays: Delays::default(),
                 addresses: Addresses::default(),
             })
         })
     }
 
-    /// The value of the field that asks clients for a login.
-    pub fn challenge(&self) -> &str {
-        &self.challenge
+    /// The values of the fields that ask clients for a login, in their order.
+    pub fn challenges(&self, is_stale: bool, now: UnixMillis) -> Vec<String> {
+        let basic = self.basic.as_ref().map(basic::challenge);
+        let digest = self.digest.as_ref().zip(self.state().digest.as_ref());
+        let digest = digest.map(|(digest, users)| {
+            digest::challenge(&digest.realm, &users.nonces.make(now.0), is_stale)
+        });
+        let all = match self.digest_is_first {
+            true => [digest, basic],
+            false => [basic, digest],
+        };
+        all.into_iter().flatten().collect()
     }
 
     /// The login, if that is known without a check.
     pub fn remembered(&self, login: Login<'_>, now: UnixMillis) -> Option<Checked> {
+        if let Some((digest, users)) = self.digest_for(login.value) {
+            return self.digest_remembered(digest, users, login, now);
+        }
+        let Some(basic) = &self.basic else { return Some(Checked::nobody()) };
         let of = self.fingerprint(login);
-        let user = self.state().remembered.get(of, now.0, self.lifetimes)?;
+        let user = self.state().remembered.get(of, now.0, self.lifetimes(basic))?;
         Some(self.logged_in(user, login.client, now))
+    }
+
+    fn lifetimes(&self, basic: &BasicAuth) -> Lifetimes {
+        Lifetimes { checked: basic.credentials_ttl, unused: self.authenticate_ttl }
     }
 
     fn fingerprint(&self, login: Login<'_>) -> Fingerprint {
         self.state().remembered.fingerprint(&[login.value, login.extras])
     }
 
-    /// Checks the login. `asker` is the client that waits, or is to wait, after wrong logins;
-    /// `helper` the running [`Logins::helper`].
+    /// Digest, if clients can log in with it, and the value is one of it.
+    fn digest_for(&self, value: &[u8]) -> Option<(&DigestAuth, &DigestUsers)> {
+        let digest = self.digest.as_ref().filter(|_| digest::is_digest(value))?;
+        Some((digest, self.state().digest.as_ref()?))
+    }
+
+    /// Checks the login. `asker` is the client that waits, or is to wait, after wrong logins.
     ///
     /// # Errors
     /// It could not be checked: nobody knows who the client is.
@@ -183,16 +268,10 @@ impl Logins {
         &self,
         login: Login<'_>,
         asker: IpAddr,
-        helper: Option<&Helper>,
+        running: Running<'_>,
     ) -> Result<Checked, Failure> {
-        let missing = |name| Checked::Missing { name, told: Told::default() };
-        let credentials = match basic::read(login.value, &self.basic) {
-            Read::Whole(credentials) => credentials,
-            Read::NameOnly(name) => return Ok(missing(Some(shown(&name)))),
-            Read::Nothing => return Ok(missing(None)),
-        };
-        let state = self.state();
-        let turn_ms = state.delays.turn_ms(asker, UnixMillis::now().0);
+        let delays = &self.state().delays;
+        let turn_ms = delays.turn_ms(asker, UnixMillis::now().0);
         let turn_ms = turn_ms.map_err(|TooMany| Failure::TooManyWrong)?;
         if let Ok(wait_ms @ 1..) = u64::try_from(turn_ms) {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -201,22 +280,96 @@ impl Logins {
                 return Ok(known);
             }
         }
+        let checked = match self.digest_for(login.value) {
+            Some((digest, users)) => self.check_digest(digest, users, login, running.digest).await,
+            None => self.check_basic(login, running.basic).await,
+        };
+        if let Ok(Checked::Missing { name: Some(_), is_stale: false, .. }) = checked {
+            delays.failed(asker, UnixMillis::now().0);
+        }
+        checked
+    }
+
+    async fn check_basic(
+        &self,
+        login: Login<'_>,
+        helper: Option<&Helper>,
+    ) -> Result<Checked, Failure> {
+        let state = self.state();
+        let Some((basic, way)) = self.basic.as_ref().zip(state.way.as_ref()) else {
+            return Ok(Checked::nobody());
+        };
+        let credentials = match basic::read(login.value, basic) {
+            Read::Whole(credentials) => credentials,
+            Read::NameOnly(name) => return Ok(Checked::without(Some(shown(&name)))),
+            Read::Nothing => return Ok(Checked::nobody()),
+        };
         let of = self.fingerprint(login);
         let name = shown(&credentials.user);
-        let answer = ask(&state.way, helper, of, credentials, login.extras).await?;
+        let answer = ask(way, helper, of, credentials, login.extras).await?;
         let now = UnixMillis::now();
         match answer {
             Answer::Right(told) => {
                 let user = Arc::new(User::new(name, told));
-                state.remembered.insert(of, Arc::clone(&user), now.0, self.lifetimes);
+                state.remembered.insert(of, Arc::clone(&user), now.0, self.lifetimes(basic));
                 Ok(self.logged_in(user, login.client, now))
             }
-            Answer::Wrong(told) => {
-                state.delays.failed(asker, now.0);
-                Ok(Checked::Missing { name: Some(name), told })
-            }
+            Answer::Wrong(told) => Ok(Checked::Missing { name: Some(name), told, is_stale: false }),
             Answer::Unknown => Err(Failure::NoAnswer),
         }
+    }
+
+    /// The login of a proof, if the secret is remembered, or no secret helps.
+    fn digest_remembered(
+        &self,
+        digest: &DigestAuth,
+        users: &DigestUsers,
+        login: Login<'_>,
+        now: UnixMillis,
+    ) -> Option<Checked> {
+        let Some(proof) = Proof::read(login.value, &digest.realm) else {
+            return Some(Checked::nobody());
+        };
+        // Of an earlier process, perhaps.
+        let Some(nonce) = users.nonces.read(&proof.nonce) else { return Some(stale(&proof)) };
+        let lifetimes = digest_users::lifetimes(digest, self.authenticate_ttl);
+        let user =
+            users.known(&proof, methods(digest, &[login.method, b"GET"]), now.0, lifetimes)?;
+        Some(match users.nonces.take(nonce, proof.count, now.0, digest) {
+            true => self.logged_in(user, login.client, now),
+            false => stale(&proof),
+        })
+    }
+
+    async fn check_digest(
+        &self,
+        digest: &DigestAuth,
+        users: &DigestUsers,
+        login: Login<'_>,
+        helper: Option<&Helper>,
+    ) -> Result<Checked, Failure> {
+        let Some(proof) = Proof::read(login.value, &digest.realm) else {
+            return Ok(Checked::nobody());
+        };
+        let Some(nonce) = users.nonces.read(&proof.nonce) else { return Ok(stale(&proof)) };
+        let of = self.state().remembered.fingerprint(&[b"digest", &proof.user]);
+        let found = users.look_up(&proof.user, &digest.realm, of, helper).await;
+        let (secret, told) = match found.map_err(|QueueFull| Failure::Busy)? {
+            Found::Secret(secret, told) => (secret, told),
+            Found::Nobody(told) => return Ok(wrong(&proof, told)),
+            Found::Unknown => return Err(Failure::NoAnswer),
+        };
+        let own = [login.method, b"GET"];
+        if !methods(digest, &own).iter().any(|method| proof.proves(&secret, method)) {
+            return Ok(wrong(&proof, told));
+        }
+        let now = UnixMillis::now();
+        let lifetimes = digest_users::lifetimes(digest, self.authenticate_ttl);
+        let user = users.insert(&proof, secret, told, now.0, lifetimes);
+        Ok(match users.nonces.take(nonce, proof.count, now.0, digest) {
+            true => self.logged_in(user, login.client, now),
+            false => stale(&proof),
+        })
     }
 
     fn logged_in(&self, user: Arc<User>, client: IpAddr, now: UnixMillis) -> Checked {
@@ -229,6 +382,22 @@ impl Logins {
     }
 }
 
+/// The methods for which a proof may be: with `post_workaround` GET too.
+fn methods<'a>(digest: &DigestAuth, own: &'a [&'a [u8]; 2]) -> &'a [&'a [u8]] {
+    match digest.post_workaround {
+        true => own,
+        false => &own[..1],
+    }
+}
+
+fn stale(proof: &Proof<'_>) -> Checked {
+    Checked::Missing { name: Some(shown(&proof.user)), told: Told::default(), is_stale: true }
+}
+
+fn wrong(proof: &Proof<'_>, told: Told) -> Checked {
+    Checked::Missing { name: Some(shown(&proof.user)), told, is_stale: false }
+}
+
 async fn ask(
     way: &Way,
     helper: Option<&Helper>,
@@ -238,8 +407,9 @@ async fn ask(
 ) -> Result<Answer, Failure> {
     let verdict = match (way, helper) {
         (Way::File(checker), _) => checker.check(of, credentials).await,
-        (Way::Program(program), Some(helper)) => {
-            return Ok(program.check(helper, of, &credentials, extras).await);
+        (Way::Program(questions), Some(helper)) => {
+            let line = program::line(&credentials, extras);
+            return Ok(questions.check(helper, of, &line, program::read).await);
         }
         (Way::Program(_), None) => return Ok(Answer::Unknown),
     };
@@ -274,14 +444,14 @@ mod tests {
     }
 
     fn from(last: u8, value: &[u8]) -> Login<'_> {
-        Login { value, extras: b"", client: IpAddr::from([192, 0, 2, last]) }
+        Login { value, method: b"GET", extras: b"", client: IpAddr::from([192, 0, 2, last]) }
     }
 
     fn check(logins: &Logins, text: &str) -> Result<Checked, Failure> {
         let value = basic(text);
         let login = from(1, &value);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(logins.check(login, login.client, None))
+        runtime.expect("a runtime").block_on(logins.check(login, login.client, Running::default()))
     }
 
     fn remembers(logins: &Logins, text: &str) -> bool {
@@ -297,7 +467,7 @@ mod tests {
         assert_eq!(anna.name(), Some("anna"));
         assert!(matches!(anna, Checked::User { addresses: 0, .. }));
         assert!(remembers(&logins, "Anna:secret") && !remembers(&logins, "anna:other"));
-        let wrong = Checked::Missing { name: Some("anna".into()), told: Told::default() };
+        let wrong = Checked::without(Some("anna".into()));
         assert_eq!(check(&logins, "anna:other"), Ok(wrong.clone()));
         assert_eq!(check(&logins, "anna:"), Ok(wrong));
         assert!(!remembers(&logins, "anna:other"));

@@ -19,9 +19,9 @@ pub struct Told(Arc<[Pair]>);
 type Pair = (Box<str>, Box<[u8]>);
 
 impl Told {
-    /// All but a password, as in Squid.
+    /// All but secrets, as in Squid.
     pub(crate) fn new(pairs: Vec<Pair>) -> Self {
-        Self(pairs.into_iter().filter(|(key, _)| **key != *"password").collect())
+        Self(pairs.into_iter().filter(|(key, _)| !matches!(&**key, "password" | "ha1")).collect())
     }
 
     /// Puts them among annotations, in the place of those with the same names.
@@ -67,6 +67,8 @@ pub enum Checked {
         name: Option<Arc<str>>,
         /// What the helper program has told about them.
         told: Told,
+        /// They are right, but too old: the client can repeat them with a new nonce by itself.
+        is_stale: bool,
     },
 }
 
@@ -87,8 +89,13 @@ impl Checked {
         }
     }
 
+    /// With credentials that are no login, and this name.
+    pub(crate) fn without(name: Option<Arc<str>>) -> Self {
+        Self::Missing { name, told: Told::default(), is_stale: false }
+    }
+
     /// Without credentials.
     pub fn nobody() -> Self {
-        Self::Missing { name: None, told: Told::default() }
+        Self::without(None)
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Kind;
+use super::auth_digest::read_digest;
 use super::helpers::read_children;
 use super::logs::check_early_log_format;
 use super::scalar::OnOff;
@@ -23,8 +24,8 @@ pub(crate) struct AuthParams;
 const FILE_HELPERS: [&str; 2] = ["basic_ncsa_auth", "ncsa_auth"];
 
 /// Parameters of Basic.
-const PARAMETERS: [&str; 7] =
-    ["program", "realm", "children", "credentialsttl", "casesensitive", "utf8", "key_extras"];
+const PARAMETERS: &[&str] =
+    &["program", "realm", "children", "credentialsttl", "casesensitive", "utf8", "key_extras"];
 
 impl Kind for AuthParams {
     type Out = Authentication;
@@ -34,14 +35,20 @@ impl Kind for AuthParams {
         let scheme = line.expect("a scheme")?;
         match scheme.text.to_ascii_lowercase().as_str() {
             "basic" => read_basic(out.basic.get_or_insert_default(), line),
-            known @ ("digest" | "negotiate" | "ntlm") => {
+            "digest" => {
+                out.digest_is_first |= out.basic.is_none() && out.digest.is_none();
+                read_digest(out.digest.get_or_insert_default(), line)
+            }
+            known @ ("negotiate" | "ntlm") => {
                 while line.next()?.is_some() {}
                 // One message for each scheme is enough.
                 if !line.state.refused_schemes.insert(known.to_owned()) {
                     return Ok(());
                 }
                 let why = format!("logins with `{known}` are not implemented yet");
-                Err(scheme.error(why).with_help("remove the lines about it, or use `basic`"))
+                Err(scheme
+                    .error(why)
+                    .with_help("remove the lines about it, or use `basic` or `digest`"))
             }
             other => Err(scheme
                 .error(format!("`{other}` is no scheme of authentication"))
@@ -70,23 +77,40 @@ fn read_basic(basic: &mut BasicAuth, line: &mut Line<'_>) -> Result<(), Problem>
             line.next()?;
             line.note(&parameter, "`basic` does not need it", Some("remove the line"));
         }
-        other => {
-            while line.next()?.is_some() {}
-            let help = suggest(other, PARAMETERS).map(|name| format!("did you mean `{name}`?"));
-            let why = format!("`{other}` is no parameter of `basic`, and changes nothing");
-            line.warn(&parameter, why, help.as_deref());
-        }
+        _ => warn_of_unknown(&parameter, "basic", PARAMETERS, line)?,
     }
     Ok(())
 }
 
-/// The command of `program PROGRAM [ARGUMENT …]`. Squid's helper for password files is replaced.
-fn read_program(line: &mut Line<'_>) -> Result<PasswordCheck, Problem> {
+/// A parameter that does not exist changes nothing, as in Squid.
+pub(super) fn warn_of_unknown(
+    parameter: &Token,
+    scheme: &str,
+    known: &'static [&'static str],
+    line: &mut Line<'_>,
+) -> Result<(), Problem> {
+    while line.next()?.is_some() {}
+    let name = &parameter.text;
+    let help = suggest(name, known.iter().copied());
+    let help = help.map(|name| format!("did you mean `{name}`?"));
+    let why = format!("`{name}` is no parameter of `{scheme}`, and changes nothing");
+    line.warn(parameter, why, help.as_deref());
+    Ok(())
+}
+
+/// A program and its arguments.
+pub(super) fn read_command(line: &mut Line<'_>) -> Result<(Token, Vec<Token>), Problem> {
     let program = line.next_quoted()?.ok_or_else(|| line.missing("a program"))?;
     let mut arguments = Vec::new();
     while let Some(argument) = line.next_quoted()? {
         arguments.push(argument);
     }
+    Ok((program, arguments))
+}
+
+/// The command of `program PROGRAM [ARGUMENT …]`. Squid's helper for password files is replaced.
+fn read_program(line: &mut Line<'_>) -> Result<PasswordCheck, Problem> {
+    let (program, arguments) = read_command(line)?;
     let name = Path::new(&program.text).file_name().and_then(|name| name.to_str());
     if !name.is_some_and(|name| FILE_HELPERS.contains(&name)) {
         warn_of_program(&program, line);
@@ -107,7 +131,7 @@ fn read_program(line: &mut Line<'_>) -> Result<PasswordCheck, Problem> {
     Ok(PasswordCheck::File(PathBuf::from(&file.text)))
 }
 
-fn warn_of_unreadable(file: &Token, line: &mut Line<'_>) {
+pub(super) fn warn_of_unreadable(file: &Token, line: &mut Line<'_>) {
     if let Err(error) = std::fs::File::open(&file.text) {
         let why = format!("cannot read {}: {error}", file.text);
         let help = "until the file can be read, requests that need a login are refused";
@@ -115,7 +139,7 @@ fn warn_of_unreadable(file: &Token, line: &mut Line<'_>) {
     }
 }
 
-fn warn_of_program(program: &Token, line: &mut Line<'_>) {
+pub(super) fn warn_of_program(program: &Token, line: &mut Line<'_>) {
     let why = match std::fs::metadata(&program.text) {
         Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => return,
         Ok(_) => "it is no program".to_owned(),
@@ -127,7 +151,8 @@ fn warn_of_program(program: &Token, line: &mut Line<'_>) {
 
 /// An ACL about users needs a way to check them.
 pub(crate) fn check_logins(auth: &Authentication, acls: &[AclDef], state: &mut State) {
-    let can_log_in = auth.basic.as_ref().is_some_and(|basic| basic.check.is_some());
+    let can_log_in = auth.basic.as_ref().is_some_and(|basic| basic.check.is_some())
+        || auth.digest.as_ref().is_some_and(|digest| digest.secrets.is_some());
     if can_log_in || !state.refused_schemes.is_empty() {
         return;
     }
@@ -194,7 +219,7 @@ mod tests {
             ("auth_param basic program /etc/passwd", false, "cannot start /etc/passwd: it is no"),
             ("auth_param basic program /x/ncsa_auth", true, "takes one argument"),
             ("auth_param basic program /x/ncsa_auth a b", true, "takes one argument"),
-            ("auth_param digest program /x y\nauth_param digest realm x", true, "`digest` are not"),
+            ("auth_param ntlm program /x y\nauth_param ntlm keep_alive on", true, "`ntlm` are not"),
             ("auth_param negotiate program /x y", true, "`negotiate` are not"),
             ("auth_param kerberos program /x y", true, "no scheme"),
             ("auth_param basic children 0", true, "from 1"),

@@ -8,6 +8,7 @@ mod acl;
 mod acl_values;
 mod annotations;
 mod auth;
+mod auth_digest;
 mod cache_dir;
 mod dir_options;
 mod external;

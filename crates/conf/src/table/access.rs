@@ -15,8 +15,11 @@ macro_rules! working {
     /// Without an answer, or with `BH`, the rule cannot be evaluated, and the request is refused.
     external_acl_type: Vec<ExternalAclType> = ExternalAclTypes(""),
         "external_acl_type NAME [OPTION ...] FORMAT ... HELPER [ARGUMENT ...]";
-    /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`. The
-    /// only scheme so far is `basic`. `program …/basic_ncsa_auth FILE` names the password file: the
+    /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`: with
+    /// the schemes `basic` and `digest`, offered in the order of their first lines. `negotiate` and
+    /// `ntlm` are not implemented yet. `docs/logins.md` has more.
+    ///
+    /// Basic: `program …/basic_ncsa_auth FILE` names the password file: the
     /// proxy checks it itself, without the program, on threads of its own, and reads it again when
     /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
     /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
@@ -29,13 +32,26 @@ macro_rules! working {
     /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
     /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
     /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
-    /// ISO-8859-1 are converted. A client without a login gets 407, on ports with `accel` 401, as
+    /// ISO-8859-1 are converted.
+    ///
+    /// Digest, with MD5 and `qop=auth`, which a client must use: `program …/digest_file_auth [-c]
+    /// FILE` names a file with passwords, or with `-c` hashes, which the proxy reads itself; any
+    /// other program is asked for the hash with Squid's protocol. `children` and `realm` as above.
+    /// `nonce_max_duration TIME` (30 minutes) and `nonce_max_count NUMBER` (50): how long and how
+    /// often a nonce can be used; a secret is looked up again after the same time.
+    /// `nonce_strictness on`: the uses come in order (by default some may overtake others).
+    /// `check_nonce_count off`: uses are not counted, so that others can repeat requests.
+    /// `nonce_garbage_interval TIME` (5 minutes): how often expired nonces are cleared away.
+    /// `post_workaround on`: a digest for GET is taken for every method.
+    ///
+    /// A client without a login gets 407, on ports with `accel` 401, as
     /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
-    /// was the last one that was tested. After five wrong logins from one address within a minute,
+    /// was the last one that was tested; on ports with `intercept`, where nobody can log in, 403.
+    /// After five wrong logins from one address within a minute,
     /// checks for this address take turns, with a pause between them of up to a second. A client
     /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
     /// moment on when clients can log in, the program leaves no core dump.
-    auth_param: Authentication = AuthParams(""), "auth_param basic PARAMETER VALUE";
+    auth_param: Authentication = AuthParams(""), "auth_param basic|digest PARAMETER VALUE";
     /// How long a right password that is not used is remembered.
     authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
     /// How long an address from which a user came counts for `max_user_ip`.

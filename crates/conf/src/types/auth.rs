@@ -10,7 +10,66 @@ use super::HelperChildren;
 pub struct Authentication {
     /// Basic, if there is a line about it. It is offered if it has a way to check passwords.
     pub basic: Option<BasicAuth>,
+    /// Digest, likewise.
+    pub digest: Option<DigestAuth>,
+    /// Digest is offered before Basic.
+    pub digest_is_first: bool,
 }
+
+/// The way in which a user's secret of Digest is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DigestSecrets {
+    /// In a file, without the program that the configuration names for it.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// It has hashes instead of passwords (`-c`).
+        is_hashed: bool,
+    },
+    /// A helper program tells it: the command with its arguments.
+    Program(Vec<String>),
+}
+
+/// The scheme Digest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DigestAuth {
+    /// How secrets are found; without a way nobody can log in.
+    pub secrets: Option<DigestSecrets>,
+    /// The name of the protected part. It is a part of the secrets.
+    pub realm: String,
+    /// The processes of the program. Of a file `max` counts: most look-ups at one time.
+    pub children: HelperChildren,
+    /// How often nonces that have expired are cleared away.
+    pub nonce_garbage_interval: Duration,
+    /// How long a nonce may be used.
+    pub nonce_max_duration: Duration,
+    /// How often a nonce may be used.
+    pub nonce_max_count: u32,
+    /// Each use of a nonce must have the number that follows the one before.
+    pub nonce_strictness: bool,
+    /// The uses of a nonce are counted, so that no request can be sent again by somebody else.
+    pub check_nonce_count: bool,
+    /// A digest for GET counts for other methods too.
+    pub post_workaround: bool,
+}
+
+impl Default for DigestAuth {
+    fn default() -> Self {
+        Self {
+            secrets: None,
+            realm: REALM.to_owned(),
+            children: HelperChildren::default(),
+            nonce_garbage_interval: Duration::from_secs(5 * 60),
+            nonce_max_duration: Duration::from_secs(30 * 60),
+            nonce_max_count: 50,
+            nonce_strictness: false,
+            check_nonce_count: true,
+            post_workaround: false,
+        }
+    }
+}
+
+const REALM: &str = "Squid proxy-caching web server";
 
 /// The way in which passwords are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +103,7 @@ impl Default for BasicAuth {
     fn default() -> Self {
         Self {
             check: None,
-            realm: "Squid proxy-caching web server".to_owned(),
+            realm: REALM.to_owned(),
             children: HelperChildren::default(),
             key_extras: None,
             credentials_ttl: Duration::from_secs(2 * 60 * 60),

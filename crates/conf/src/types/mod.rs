@@ -12,7 +12,7 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
-pub use auth::{Authentication, BasicAuth, PasswordCheck};
+pub use auth::{Authentication, BasicAuth, DigestAuth, DigestSecrets, PasswordCheck};
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };

@@ -1,8 +1,7 @@
 //! The logins of a configuration, with their helper program.
 
 use humboldt_conf::Config;
-use humboldt_helpers::Helper;
-use humboldt_logins::Logins;
+use humboldt_logins::{Logins, Running};
 use humboldt_logs::access::AccessFormat;
 
 use super::helpers::{HelperId, HelperPrograms};
@@ -13,7 +12,8 @@ pub(crate) struct ConfiguredLogins {
     pub(crate) logins: Logins,
     /// The format of `key_extras`.
     pub(crate) key_extras: Option<AccessFormat>,
-    helper: Option<HelperId>,
+    basic: Option<HelperId>,
+    digest: Option<HelperId>,
 }
 
 impl ConfiguredLogins {
@@ -21,16 +21,20 @@ impl ConfiguredLogins {
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let logins = Logins::new(config)?;
         let key_extras = logins.key_extras().map(format);
-        Some(Self { logins, key_extras, helper: None })
+        Some(Self { logins, key_extras, basic: None, digest: None })
     }
 
-    /// Adds the helper program, if there is one, to those of the configuration.
-    pub(crate) fn add_helper(&mut self, programs: &mut HelperPrograms) {
-        self.helper = self.logins.helper().map(|definition| programs.add(definition));
+    /// Adds the helper programs, if there are any, to those of the configuration.
+    pub(crate) fn add_helpers(&mut self, programs: &mut HelperPrograms) {
+        self.basic = self.logins.basic_helper().map(|definition| programs.add(definition));
+        self.digest = self.logins.digest_helper().map(|definition| programs.add(definition));
     }
 
-    /// The helper program that runs.
-    pub(crate) fn running<'p>(&self, programs: &'p HelperPrograms) -> Option<&'p Helper> {
-        programs.get(self.helper?)
+    /// The helper programs that run.
+    pub(crate) fn running<'p>(&self, programs: &'p HelperPrograms) -> Running<'p> {
+        Running {
+            basic: self.basic.and_then(|id| programs.get(id)),
+            digest: self.digest.and_then(|id| programs.get(id)),
+        }
     }
 }

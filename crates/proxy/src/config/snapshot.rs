@@ -169,7 +169,7 @@ impl Snapshot {
             config,
         };
         let logins = snapshot.logins.as_mut();
-        logins.into_iter().for_each(|logins| logins.add_helper(&mut snapshot.helpers));
+        logins.into_iter().for_each(|logins| logins.add_helpers(&mut snapshot.helpers));
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
         snapshot.permission_asks_user = snapshot.permission_asks(Need::User);

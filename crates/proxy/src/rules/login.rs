@@ -68,7 +68,8 @@ pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     let found = match (&request.snapshot().logins, value) {
         (Some(configured), Some(value)) => {
             let extras = extras(request, configured);
-            let login = Login { value, extras: &extras, client };
+            let login =
+                Login { value, method: request.head.method_bytes(), extras: &extras, client };
             configured.logins.remembered(login, request.received)
         }
         // Without a way to log in no rule asks.
@@ -90,9 +91,9 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
     let value = credentials(request);
     if let (Some(configured), Some(value)) = (&snapshot.logins, value) {
         let extras = extras(request, configured);
-        let login = Login { value, extras: &extras, client };
-        let helper = configured.running(&snapshot.helpers);
-        note(request, configured.logins.check(login, asker, helper).await);
+        let login = Login { value, method: request.head.method_bytes(), extras: &extras, client };
+        let running = configured.running(&snapshot.helpers);
+        note(request, configured.logins.check(login, asker, running).await);
     }
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn page(request: &Request) -> ErrorPage {
     }
 }
 
-/// Adds the field that goes with a status that asks for a login.
+/// Adds the fields that go with a status that asks for a login.
 pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
     let name = match status {
         _ if field(request).is_none() => return,
@@ -131,6 +132,10 @@ pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
         _ => return,
     };
     if let Some(configured) = &request.snapshot().logins {
-        fields.push(name, configured.logins.challenge().as_bytes());
+        let is_stale =
+            matches!(request.login.get(), Some(Ok(Checked::Missing { is_stale: true, .. })));
+        for value in configured.logins.challenges(is_stale, request.received) {
+            fields.push(name, value.as_bytes());
+        }
     }
 }
