@@ -312,14 +312,15 @@ impl Request {
         again
     }
 
-    /// The name in pages and logs: the URL as the client sent it, or the target as received if it
-    /// does not form a URL.
+    /// The name in pages: the URL as the client sent it, or the target as received if it does not
+    /// form a URL.
     pub(crate) fn shown_url(&self) -> &[u8] {
-        match &self.rewritten {
-            Some(sent) => &sent.url,
-            None if self.url.as_bytes().is_empty() => self.head.target_bytes(),
-            None => self.url.as_bytes(),
-        }
+        self.rewritten.as_ref().map_or(self.logged_url(), |sent| &sent.url)
+    }
+
+    /// The name in logs: the URL, also if a helper has put it there, or the target as received.
+    pub(crate) fn logged_url(&self) -> &[u8] {
+        if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
     }
 
     /// The configuration under which the request is served.

@@ -7,9 +7,9 @@ macro_rules! working {
     /// gets a line with the URL and the words of `url_rewrite_extras`. Its answers are `OK
     /// rewrite-url=URL`, `OK [status=30N] url=URL` (a redirect, 302 by default), `OK` or `ERR`
     /// (unchanged), or in the old form a URL, `30N:URL` or an empty line. All other rules, the
-    /// cache and servers see the new URL; logs have the one that the client sent. Unlike in Squid,
-    /// a request never passes without an answer (`BH`, no process, a URL that is none): it is
-    /// refused with 502, unless `url_rewrite_bypass` is on.
+    /// cache and servers see the new URL; in logs it is `%ru`, and `%>ru` is the one that the
+    /// client sent. Unlike in Squid, a request never passes without an answer (`BH`, no process, a
+    /// URL that is none): it is refused with 502, unless `url_rewrite_bypass` is on.
     url_rewrite_program | redirect_program: Vec<String> = HelperCommand("none"), "url_rewrite_program COMMAND [ARGUMENT ...]";
     /// Number of those processes.
     url_rewrite_children | redirect_children: HelperChildren = Children("20 startup=0 idle=1 concurrency=0"), "url_rewrite_children NUMBER [OPTION ...]";

@@ -44,6 +44,8 @@ pub struct AccessRecord<'a> {
     pub method: &'a [u8],
     /// Effective URL, or `host:port` of a CONNECT; empty when the request was not understood.
     pub url: &'a [u8],
+    /// The URL that the client has sent, if a helper has put another one in its place.
+    pub client_url: Option<&'a [u8]>,
     /// Version of the request.
     pub version: Option<Version>,
     /// The way in which the server was chosen.
@@ -87,6 +89,7 @@ impl<'a> AccessRecord<'a> {
             bytes_out: 0,
             method: b"",
             url: b"",
+            client_url: None,
             version: None,
             hierarchy: Hierarchy::None,
             peer: Peer::None,
@@ -110,9 +113,18 @@ impl<'a> AccessRecord<'a> {
 
     /// The URL, cut after the first `?` if asked for (the `?` stays, as in Squid).
     pub(super) fn url(&self, strip_query_terms: bool) -> &'a [u8] {
-        match self.url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
-            Some(at) => &self.url[..=at],
-            None => self.url,
-        }
+        cut(self.url, strip_query_terms)
+    }
+
+    /// The same of the URL that the client has sent.
+    pub(super) fn client_url(&self, strip_query_terms: bool) -> &'a [u8] {
+        cut(self.client_url.unwrap_or(self.url), strip_query_terms)
+    }
+}
+
+fn cut(url: &[u8], strip_query_terms: bool) -> &[u8] {
+    match url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
+        Some(at) => &url[..=at],
+        None => url,
     }
 }

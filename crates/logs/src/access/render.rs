@@ -49,9 +49,14 @@ fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
 
 /// Appends the bare value; nothing when it is not known.
 fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip_query: bool) {
-    let url = record.url(strip_query);
     let as_url = value.escape.unwrap_or(Escape::Url);
     let Some(code) = value.code else { return };
+    let url = match code {
+        Code::ClientUrl | Code::ClientPath | Code::Scheme | Code::Domain | Code::Port => {
+            record.client_url(strip_query)
+        }
+        _ => record.url(strip_query),
+    };
     match code {
         Code::Percent => out.push(b'%'),
         Code::ClientIp | Code::ClientName => push_ip(out, record.client.ip()),

@@ -16,6 +16,7 @@ pub(crate) fn early(format: &AccessFormat, request: &Request) -> Vec<u8> {
         local: Some(facts.chosen()),
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),
+        client_url: request.is_rewritten().then(|| request.shown_url()),
         version: Some(request.head.version),
         user: request.user_name(),
         ext_user: helped.and_then(|facts| facts.user.as_deref()),
