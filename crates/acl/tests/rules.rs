@@ -9,7 +9,6 @@ use humboldt_acl::{
 use humboldt_base::notes::{NOTES_BYTES_MAX, Notes};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AclDef, AclFlags, AclKind, Location, Need};
-use humboldt_http::{RequestHead, ResponseHead, Version};
 use proptest::prelude::*;
 use text::{access_rules, definitions};
 

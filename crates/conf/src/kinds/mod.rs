@@ -31,7 +31,7 @@ pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use reference::options_table;
-pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
+pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,
 };
