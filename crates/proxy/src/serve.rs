@@ -41,6 +41,12 @@ pub async fn serve_connection(
     let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
     let connection = Rc::new(Connection::new(&core, ends, port));
+    if connection.is_one_too_many() {
+        core.count(Counter::ClientsTurnedAway, 1);
+        tracing::debug!("{client}: its address has client_ip_max_connections already");
+        connection.end();
+        return;
+    }
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
@@ -201,6 +207,15 @@ impl Connection {
         let facts = ConnFacts { client, local, original, announced, port, connections, notes };
         let facts = Rc::new(facts);
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
+    }
+}
+
+impl Connection {
+    /// Whether the client has more connections than `client_ip_max_connections`.
+    fn is_one_too_many(&self) -> bool {
+        let limit = self.core.snapshot().config.client_ip_max_connections;
+        let open = self.facts.connections.as_ref().map(|connections| connections.get());
+        matches!((limit, open), (Some(limit), Some(open)) if open > limit)
     }
 }
 

@@ -14,7 +14,20 @@ pub(crate) fn difference(set: &RuleSet, case: &Case, (theirs, ours): &(Verdict, 
         let is_asked = |verdict: &Verdict| verdict.by == By::Origin;
         return is_plain && is_asked(theirs) && is_asked(ours) && case.twice;
     }
-    !is_error_refused(set, theirs, ours)
+    !is_error_refused(set, theirs, ours) && !is_deny_info_obeyed(set, case, theirs, ours)
+}
+
+/// Squid does not ask `deny_info` when `miss_access` denies a tunnel. When `http_reply_access`
+/// denies an answer, it sends a page with the name TCP_RESET instead of a reset.
+fn is_deny_info_obeyed(set: &RuleSet, case: &Case, theirs: &Verdict, ours: &Verdict) -> bool {
+    let is_page = |name: &str| theirs.by == By::Proxy(name.to_owned()) && theirs.status == 403;
+    let of_tunnel = case.method == "CONNECT" && is_page("ERR_FORWARDING_DENIED");
+    let of_reset = is_page("TCP_RESET") && ours.by == By::Nobody;
+    let is_refused = !matches!(ours.by, By::Tunnel | By::Origin);
+    !set.deny_infos.is_empty()
+        && theirs.asked == ours.asked
+        && is_refused
+        && (of_tunnel || of_reset)
 }
 
 /// In Squid, `http_reply_access` is asked about pages of the proxy's own too, if they are about

@@ -102,6 +102,8 @@ impl Verdict {
     /// Whether a rule has refused the request.
     pub(crate) fn is_refusal(&self) -> bool {
         match &self.by {
+            // A page of `deny_info` may be any.
+            By::Proxy(_) if self.status == 403 => true,
             By::Proxy(page) => !matches!(
                 &**page,
                 "ERR_CANNOT_FORWARD"

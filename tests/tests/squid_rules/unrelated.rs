@@ -1,5 +1,5 @@
-//! Keeps values of one ACL apart. Of two domains or addresses of which one contains the other,
-//! Squid ignores one, or does not start; we take both.
+//! Keeps values of one ACL apart. Of two domains, ranges or addresses of which one contains the
+//! other, Squid ignores one, or does not start; we take both.
 
 use crate::sets::AclLine;
 use std::net::IpAddr;
@@ -8,6 +8,10 @@ use std::net::IpAddr;
 pub(crate) fn keep(kind: &str, lines: &mut Vec<AclLine>) {
     let are_related: fn(&str, &str) -> bool = match kind {
         "dstdomain" => |one, other| one.ends_with(other) || other.ends_with(one),
+        "http_status" => |one, other| {
+            let (one, other) = (statuses(one), statuses(other));
+            one.0 <= other.1 && other.0 <= one.1
+        },
         "src" | "dst" | "localip" => |one, other| match (range(one), range(other)) {
             (Some(one), Some(other)) => one.0 <= other.1 && other.0 <= one.1,
             _ => true,
@@ -27,6 +31,12 @@ pub(crate) fn keep(kind: &str, lines: &mut Vec<AclLine>) {
         });
     }
     lines.retain(|line| !line.values.is_empty());
+}
+
+/// The first and the last status of a value.
+fn statuses(value: &str) -> (u16, u16) {
+    let (first, last) = value.split_once('-').unwrap_or((value, value));
+    (first.parse().unwrap_or(0), last.parse().unwrap_or(u16::MAX))
 }
 
 /// The first and the last address of a value; `None` if it has several ranges.

@@ -122,7 +122,7 @@ pub(crate) async fn refused(
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
-        Some(Instead::Page(other, status)) => page(*other, *status),
+        Some(Instead::Page(other, status)) => page(*other, status.or(Some(refusal.page.status()))),
         Some(Instead::Redirect(status, url)) => {
             let facts = Facts { request, server, now_s: core.now().secs() };
             let fault = Some(Fault::of_page(refusal.page, ""));

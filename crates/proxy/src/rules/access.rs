@@ -14,6 +14,7 @@ use humboldt_base::rng::{self, Rng};
 use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
 use humboldt_net::dns::{Answer, Asker, DnsError};
+use humboldt_store::StoredHead;
 use humboldt_sys::neighbours::hardware_address;
 
 use crate::config::snapshot::Snapshot;
@@ -562,6 +563,18 @@ pub(crate) async fn decide_cache(core: &Core, request: &Request) {
 /// that is not decided.
 pub(crate) fn may_use_cache(request: &Request) -> bool {
     matches!(check_cache(request), Poll::Ready(true))
+}
+
+/// Whether a stored answer may be used (`send_hit`). A list that has no answer does not allow.
+pub(crate) fn may_send_hit(request: &Request, head: &StoredHead) -> bool {
+    let list = request.snapshot().send_hit.as_ref();
+    list.is_none_or(|list| says(list, request, Some(&head.to_response_head())) == Some(true))
+}
+
+/// Whether an answer may be stored (`store_miss`). A list that has no answer does not allow.
+pub(crate) fn may_store_miss(request: &Request, response: &ResponseHead) -> bool {
+    let list = request.snapshot().store_miss.as_ref();
+    list.is_none_or(|list| says(list, request, Some(response)) == Some(true))
 }
 
 /// The facts about the request that were looked up for rules.

@@ -108,6 +108,7 @@ pub(crate) async fn decide(
         && !varies_by_address(snapshot, &answer.head)
         && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
+        && access::may_store_miss(&request, &answer.head)
         && !answer.is_not_to_be_stored()
         && answer.body_bytes().is_none_or(|bytes| bytes <= answer.limit_bytes)
         && may_store(&request, &judged, &cc, rule, &times);
