@@ -20,6 +20,7 @@ use humboldt_sys::neighbours::hardware_address;
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
+use crate::rules::decision::{Decision, Denial};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
 use crate::rules::{external, login, own};
@@ -29,73 +30,6 @@ const QUESTIONS_MAX: usize = 64;
 
 /// The name of a client that has none, as in Squid.
 const NAMELESS: &str = "none";
-
-/// The answer of a list about a request or its answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision<'l> {
-    /// The list allows.
-    Allowed,
-    /// The list denies.
-    Denied(Denial<'l>),
-    /// The list ends at this ACL, which asks the client for a login. For a list that asks no
-    /// client this is a denial.
-    Challenge(&'l str),
-    /// Neither: an ACL needs this fact, which is not known.
-    Unanswered(Question<'l>),
-}
-
-/// The ACL that a denial comes from.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Denial<'l> {
-    /// The ACL that was checked last.
-    last_acl: Option<&'l str>,
-    /// It asks the client for another login.
-    wants_login: bool,
-}
-
-impl<'l> Decision<'l> {
-    fn is_allowed(self) -> bool {
-        self == Self::Allowed
-    }
-
-    /// Whether it allows; `None` if the list has no answer.
-    fn allows(self) -> Option<bool> {
-        self.answered().ok()
-    }
-
-    /// Whether it allows, or the question that has no answer.
-    fn answered(self) -> Result<bool, Question<'l>> {
-        match self {
-            Self::Unanswered(question) => Err(question),
-            decided => Ok(decided.is_allowed()),
-        }
-    }
-
-    /// The decision as a permission. If the list denies, `denied` makes the refusal from the last
-    /// ACL.
-    fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
-        match self {
-            Self::Allowed => Ok(()),
-            Self::Denied(denial) => Err(denied(denial.last_acl)),
-            Self::Challenge(acl) => Err(denied(Some(acl))),
-            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
-        }
-    }
-}
-
-impl<'l> From<Verdict<'l>> for Decision<'l> {
-    #[inline]
-    fn from(verdict: Verdict<'l>) -> Self {
-        match verdict {
-            Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, wants_login, .. } => {
-                Self::Denied(Denial { last_acl, wants_login })
-            }
-            Verdict::Challenge { acl } => Self::Challenge(acl),
-            Verdict::Needs(question) => Self::Unanswered(question),
-        }
-    }
-}
 
 /// Asks a list, gets the facts it needs, and asks again, until the list decides or a fact cannot be
 /// had. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
