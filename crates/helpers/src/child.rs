@@ -25,8 +25,15 @@ const STDERR_LINE_BYTES_MAX: usize = 4096;
 /// Bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 
+/// Why a process without channels is ended that writes more than its answers.
+const UNASKED: &str = "it has written a line without having been asked";
+
 /// Most bytes of a line shown in a message.
 const SHOWN_BYTES_MAX: usize = 64;
+
+/// Longest wait for the last messages of a process that has ended, and for the last answers of one
+/// that has closed its input.
+const LAST_MESSAGES_MAX: Duration = Duration::from_millis(500);
 
 /// Times from the end of input to SIGTERM, from there to SIGKILL, and from there until a process
 /// that cannot end is left alone.
@@ -48,7 +55,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a process. It has a process group of its own: Ctrl-C at a terminal is not for it, and
-    /// it ends together with its own children.
+    /// the signals that end it reach its own children too.
     pub(crate) fn start(command: &[String]) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
@@ -66,7 +73,7 @@ impl Process {
     pub(crate) async fn serve(self, pool: Arc<Pool>, number: u64, wake: Arc<Notify>) {
         let _vital = Vital::new("a task that talks to a helper program");
         let name = pool.definition.name.clone();
-        tokio::spawn(log_messages(self.stderr, format!("{name} #{number}")));
+        let mut messages = tokio::spawn(log_messages(self.stderr, format!("{name} #{number}")));
         let mut conversation = Conversation {
             flight: Flight::new(pool.definition.has_channels()),
             pool: &pool,
@@ -84,6 +91,10 @@ impl Process {
                 Ok(status) => tracing::warn!("{name} #{number}: {status}"),
                 Err(error) => tracing::warn!("{name} #{number}: {error}"),
             }
+        }
+        // A child of the process may hold its standard error.
+        if tokio::time::timeout(LAST_MESSAGES_MAX, &mut messages).await.is_err() {
+            messages.abort();
         }
         pool.gone(number);
     }
@@ -106,6 +117,9 @@ impl Conversation<'_> {
         let limit = self.pool.definition.timeout;
         let mut buffer = vec![0; READ_BYTES];
         loop {
+            if self.speaks_unasked() {
+                return End::Fault(UNASKED);
+            }
             let (flight, out) = (&mut self.flight, &mut self.out);
             if self.pool.take(self.number, |job| flight.send(job, out, Instant::now())) {
                 return End::Told;
@@ -118,20 +132,42 @@ impl Conversation<'_> {
                         Ok(0) | Err(_) => return End::Itself,
                         Ok(length) => buffer.get(..length).unwrap_or_default(),
                     };
+                    // It cannot have read a question that is not written yet.
+                    if !self.pool.definition.has_channels() && !self.out.is_empty() {
+                        return End::Fault(UNASKED);
+                    }
                     if let Err(why) = self.receive(read) {
                         return End::Fault(why);
                     }
                 }
                 written = stdin.write(&self.out), if !self.out.is_empty() => match written {
                     Ok(length) => drop(self.out.drain(..length)),
-                    // It may have answered before it closed its input.
-                    Err(_) => return End::Itself,
+                    Err(_) => return self.read_last_answers(stdout, &mut buffer).await,
                 },
                 () = sleep_until(overdue), if overdue.is_some() => {
                     if let Err(why) = self.give_up_overdue(limit) {
                         return End::Fault(why);
                     }
                 }
+            }
+        }
+    }
+
+    /// Whether a process without channels has begun a line that answers nothing. It would pass for
+    /// the beginning of the next answer.
+    fn speaks_unasked(&self) -> bool {
+        let is_idle = self.flight.oldest().is_none();
+        is_idle && !self.input.is_empty() && !self.pool.definition.has_channels()
+    }
+
+    /// Reads what a process has answered before it closed its input.
+    async fn read_last_answers(&mut self, mut stdout: ChildStdout, buffer: &mut [u8]) -> End {
+        self.out.clear();
+        loop {
+            let reading = tokio::time::timeout(LAST_MESSAGES_MAX, stdout.read(buffer));
+            let Ok(Ok(length @ 1..)) = reading.await else { return End::Itself };
+            if let Err(why) = self.receive(buffer.get(..length).unwrap_or_default()) {
+                return End::Fault(why);
             }
         }
     }
@@ -169,7 +205,7 @@ impl Conversation<'_> {
             Answered::Late => self.pool.late_answer(self.number),
             // Without channels, the next such line would pass for the answer to another question.
             Answered::Nothing if !self.pool.definition.has_channels() => {
-                return Err("it has written a line without having been asked");
+                return Err(UNASKED);
             }
             Answered::Nothing => {
                 let shown = line.get(..SHOWN_BYTES_MAX).unwrap_or(line);

@@ -11,11 +11,8 @@ use crate::asking::{Asking, Reserving};
 use crate::definition::Definition;
 use crate::no_answer::NoAnswer;
 use crate::reply::Reply;
-use crate::state::{Job, Phase, Seat, State, Waiting, Wanted};
+use crate::state::{Job, Life, Phase, QUESTION_BYTES_MAX, Seat, State, Waiting, Wanted};
 use crate::statistics::Statistics;
-
-/// Most bytes of a question.
-pub(crate) const QUESTION_BYTES_MAX: usize = 128 * 1024;
 
 /// How often a question is sent again after `BH`, as in Squid. After the end of its process it is
 /// sent again once only: the question may be the reason.
@@ -200,15 +197,18 @@ impl Pool {
         let is_retried = reply.outcome == crate::reply::Outcome::Broken
             && job.retries < QUESTION_RETRIES_MAX
             && !job.answer.is_closed();
-        let mut state = self.state.lock();
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        let mut lives_long = false;
         if let Some(slot) = state.slot(child) {
             slot.pending = slot.pending.saturating_sub(1);
             slot.counts.replies += 1;
             slot.counts.last = elapsed;
+            lives_long = now.duration_since(slot.started) >= CALM;
         }
         state.totals.reply(elapsed);
-        state.calm();
-        let now = Instant::now();
+        if lives_long {
+            state.calm();
+        }
         if is_retried {
             let name = &self.definition.name;
             let why = String::from_utf8_lossy(reply.get("message").unwrap_or_default());
@@ -249,17 +249,20 @@ impl Pool {
     pub(crate) fn conversation_ended(&self, child: u64, end: &End, left: Vec<Job>) {
         let (mut state, now) = (self.state.lock(), Instant::now());
         let hurries = state.phase == Phase::Hurrying;
-        let mut left = left;
-        let mut was_of_use = true;
+        let (mut unseen, mut life) = (Vec::new(), Life::Long);
         if let Some(slot) = state.slot(child) {
             slot.is_ending = true;
             slot.pending = 0;
             slot.seat = None;
-            left.extend(slot.inbox.drain(..));
-            was_of_use = slot.counts.replies > 0 || now.duration_since(slot.started) >= CALM;
+            unseen.extend(slot.inbox.drain(..));
+            life = match slot.counts.replies {
+                _ if now.duration_since(slot.started) >= CALM => Life::Long,
+                1.. => Life::OfUse,
+                0 => Life::Useless,
+            };
         }
         if *end != End::Told {
-            let rest = state.rest_after(was_of_use, now);
+            let rest = state.rest_after(life, now);
             let name = &self.definition.name;
             let what = match end {
                 End::Fault(why) => format!("is ended, because {why}"),
@@ -280,7 +283,14 @@ impl Pool {
                 false => _ = job.answer.send(Err(NoAnswer::ProcessEnded)), // it may have left
             }
         }
-        if state.active() == 0 && state.is_resting(now) {
+        // The process has not seen these. Those for its reserved seat have no other.
+        for job in unseen {
+            match !hurries && job.retries < QUESTION_RETRIES_MAX && !job.answer.is_closed() {
+                true => state.retry(job),
+                false => _ = job.answer.send(Err(NoAnswer::ProcessEnded)),
+            }
+        }
+        if state.has_failed(now) {
             state.fail_waiting(&NoAnswer::NoProcess);
         }
         state.kick(&self.definition, now);
@@ -291,7 +301,7 @@ impl Pool {
     /// No process could be started.
     pub(crate) fn start_failed(&self, why: &std::io::Error) {
         let (mut state, now) = (self.state.lock(), Instant::now());
-        let rest = state.rest_after(false, now);
+        let rest = state.rest_after(Life::Useless, now);
         tracing::error!(
             "{}: cannot run {}: {why}; tried again after {} ms",
             self.definition.name,

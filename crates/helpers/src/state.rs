@@ -13,8 +13,20 @@ use crate::no_answer::NoAnswer;
 use crate::reply::Reply;
 use crate::statistics::{Counts, Totals};
 
+/// Most bytes of a question.
+pub(crate) const QUESTION_BYTES_MAX: usize = 128 * 1024;
+
 /// Most questions that wait for a process of one helper, whatever `queue-size` says.
 pub(crate) const QUESTIONS_WAITING_MAX: usize = 8192;
+
+/// Most bytes of these questions, as far as there are more than [`QUESTIONS_SMALL`] of them.
+pub(crate) const QUESTIONS_BYTES_MAX: usize = 16 << 20;
+
+/// So few questions cannot have too many bytes.
+const QUESTIONS_SMALL: usize = QUESTIONS_BYTES_MAX / QUESTION_BYTES_MAX;
+
+/// Most processes of one helper for each that `children` allows: those that are ending count too.
+pub(crate) const PROCESSES_PER_CHILD_MAX: usize = 2;
 
 /// Longest overload during which more questions than `queue-size` may wait, as in Squid.
 const OVERLOAD_TIME_MAX: Duration = Duration::from_secs(180);
@@ -119,6 +131,17 @@ impl Slot {
     }
 }
 
+/// The life of a process that has ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It has lived so long that its start was not the fault.
+    Long,
+    /// It has answered.
+    OfUse,
+    /// It has not.
+    Useless,
+}
+
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// A configuration in force has it.
@@ -192,7 +215,7 @@ impl State {
             None => return Ok(false),
             Some(waiting) => waiting,
         };
-        if self.active() == 0 && self.is_resting(now) {
+        if self.has_failed(now) {
             return Err(NoAnswer::NoProcess);
         }
         self.admit(definition, now)?;
@@ -254,6 +277,7 @@ impl State {
         let may_grow = self.active() < definition.children.max as usize && !self.is_resting(now);
         let is_full = match definition.overload {
             _ if waiting >= QUESTIONS_WAITING_MAX => true,
+            _ if waiting >= QUESTIONS_SMALL && self.bytes_waiting() >= QUESTIONS_BYTES_MAX => true,
             Overload::Refuse => waiting >= queue && !may_grow,
             Overload::Tolerate if waiting > queue => {
                 let since = *self.overload_since.get_or_insert(now);
@@ -269,6 +293,14 @@ impl State {
             return Err(NoAnswer::Overloaded);
         }
         Ok(())
+    }
+
+    fn bytes_waiting(&self) -> usize {
+        let bytes = |waiting: &Waiting| match &waiting.wanted {
+            Wanted::Answer(job) => job.line.len(),
+            Wanted::Seat(_) => 0,
+        };
+        self.queue.iter().map(bytes).sum()
     }
 
     fn warn(&mut self, definition: &Definition, now: Instant) {
@@ -348,6 +380,11 @@ impl State {
         self.rest_until.is_some_and(|until| now < until)
     }
 
+    /// Whether there is no process, and none is to be had soon.
+    pub(crate) fn has_failed(&self, now: Instant) -> bool {
+        self.active() == 0 && self.is_resting(now) && self.rest > REST_MIN
+    }
+
     /// Number of processes to start.
     pub(crate) fn processes_wanted(&self, definition: &Definition, now: Instant) -> usize {
         if self.phase == Phase::Hurrying || self.is_resting(now) {
@@ -355,13 +392,16 @@ impl State {
         }
         let children: &HelperChildren = &definition.children;
         let (active, max) = (self.active(), children.max as usize);
+        // Processes that do not end must not pile up.
+        let room = (PROCESSES_PER_CHILD_MAX * max).saturating_sub(self.slots.len());
+        let room = room.min(max.saturating_sub(active));
         let missing = (children.startup as usize).saturating_sub(active);
         if self.phase == Phase::Serving && missing > 0 {
-            return missing.min(max.saturating_sub(active));
+            return missing.min(room);
         }
         match self.queue.is_empty() {
             true => 0,
-            false => (children.idle.max(1) as usize).min(max.saturating_sub(active)),
+            false => (children.idle.max(1) as usize).min(room),
         }
     }
 
@@ -371,7 +411,9 @@ impl State {
         let rest = self.rest_until.filter(|until| *until > now);
         let is_seat = |waiting: &Waiting| matches!(waiting.wanted, Wanted::Seat(_));
         let seat = self.queue.front().filter(|waiting| is_seat(waiting)).and_then(|_| {
-            let seats = self.slots.iter().filter_map(|slot| slot.seat);
+            // An answer to one that is asked something wakes the keeper by itself.
+            let is_open = |slot: &&Slot| !slot.is_ending && slot.pending == 0 && slot.late == 0;
+            let seats = self.slots.iter().filter(is_open).filter_map(|slot| slot.seat);
             let over = |seat: Seat| seat.since + definition.children.reservation_timeout;
             seats.map(over).min().map(|at| at.max(now) + Duration::from_millis(1))
         });
@@ -396,18 +438,19 @@ impl State {
         self.next_child
     }
 
-    /// Sets the time before which no other process is started, after one has failed; returns the
-    /// rest. After one that was of use the next one starts at once.
-    pub(crate) fn rest_after(&mut self, was_of_use: bool, now: Instant) -> Duration {
-        self.rest = match was_of_use {
-            true => Duration::ZERO,
-            false => (self.rest * 2).clamp(REST_MIN, REST_MAX),
+    /// Sets the time before which no other process is started, after one has ended; returns the
+    /// rest. After one that has lived long the next one starts at once.
+    pub(crate) fn rest_after(&mut self, life: Life, now: Instant) -> Duration {
+        self.rest = match life {
+            Life::Long => Duration::ZERO,
+            Life::OfUse => self.rest.max(REST_MIN),
+            Life::Useless => (self.rest * 2).clamp(REST_MIN, REST_MAX),
         };
         self.rest_until = Some(now + self.rest);
         self.rest
     }
 
-    /// A process has answered: the next one that fails counts as the first again.
+    /// A process has answered that lives long: the next one that fails counts as the first again.
     pub(crate) fn calm(&mut self) {
         self.rest = Duration::ZERO;
     }

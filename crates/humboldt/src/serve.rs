@@ -84,7 +84,8 @@ pub(crate) fn run(mut service: Service, mut control: Control) -> Result<(), Star
             tracing::info!("Shutting down before cache directories have been read");
             Ended { service: Ok(end.word()), cores: Ok(()) }
         }
-        Ok(()) => serve(&mut service, &mut control, &broadcast)?,
+        Ok(()) => serve(&mut service, &mut control, &broadcast)
+            .inspect_err(|_| service.shared.helpers.end())?,
     };
     service.shared.helpers.end();
     let grace = service.shared.snapshot().config.shutdown_lifetime;

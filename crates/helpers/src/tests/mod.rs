@@ -222,7 +222,7 @@ fn a_tolerated_overload_makes_questions_wait_up_to_a_bound() {
 fn what_is_no_single_line_is_not_sent() {
     let world = World::new();
     let helper = world.adopt(&world.shell(ECHO, children(1)));
-    let longest = "x".repeat(crate::pool::QUESTION_BYTES_MAX);
+    let longest = "x".repeat(crate::state::QUESTION_BYTES_MAX);
     for wrong in ["a\nb", "a\rb", "a\0b", &format!("{longest}x")] {
         assert_eq!(world.ask(&helper, wrong), Err(NoAnswer::Unsendable));
     }
