@@ -15,6 +15,7 @@ pub mod dns;
 pub mod message;
 pub mod origin;
 pub mod proxy;
+pub mod scripts;
 pub mod servers;
 pub mod wait;
 pub mod world;
@@ -22,6 +23,7 @@ pub mod world;
 pub use client::{Client, Response};
 pub use origin::{Origin, Reply};
 pub use proxy::Proxy;
+pub use scripts::Scripts;
 pub use world::World;
 
 /// The storage schemes that a test is for; `HUMBOLDT_TEST_SCHEMES=ring,ufs` chooses among them.

@@ -10,11 +10,12 @@ use std::process::Command;
 type Needed = (&'static str, &'static str);
 
 /// Programs that `cargo xtask test` needs besides cargo.
-const FOR_TESTS: [Needed; 16] = [
+const FOR_TESTS: [Needed; 17] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
     ("ps", "procps"),
     ("curl", "curl"),
+    ("htpasswd", "apache2-utils"),
     ("squid", "squid"),
     ("nginx", "nginx-light"),
     ("openssl", "openssl"),

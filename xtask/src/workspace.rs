@@ -63,6 +63,7 @@ pub(crate) struct Package {
 }
 
 pub(crate) struct Dependency {
+    /// Its name in the package that depends on it.
     pub(crate) name: String,
     /// Set for packages of this checkout.
     pub(crate) is_path: bool,
@@ -106,7 +107,11 @@ fn read_package(package: &Value, members: &[&str], root: &Path) -> Package {
     let relative =
         Path::new(&manifest).strip_prefix(root).map(|path| path.to_string_lossy().into_owned());
     let dependencies = items(&package["dependencies"]).map(|dependency| Dependency {
-        name: dependency["name"].as_str().unwrap_or_default().to_owned(),
+        name: dependency["rename"]
+            .as_str()
+            .or(dependency["name"].as_str())
+            .unwrap_or_default()
+            .to_owned(),
         is_path: dependency["path"].is_string(),
     });
     Package {

@@ -11,11 +11,12 @@ use crate::addresses::AddressSet;
 use crate::annotations::{Pairs, Wanted};
 use crate::decode::{with_decoded, with_lower_case};
 use crate::domains::DomainSet;
-use crate::question::Question;
+use crate::question::{Login, Question};
 use crate::ranges::RangeSet;
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
+use crate::users::UserSet;
 
 /// The result of a test.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) enum Match<'a> {
     No,
     /// Only the answer to this question can tell, and it is not known.
     Needs(Question<'a>),
+    /// This ACL asks for a login, and the client has none: the list ends here.
+    Challenge(&'a str),
 }
 
 impl From<bool> for Match<'_> {
@@ -40,6 +43,8 @@ pub(crate) struct Acl {
     pub(crate) name: Box<str>,
     /// Facts that it, or a member, may need before it can decide; each need once.
     pub(crate) needs: Box<[Need]>,
+    /// A denial that ends with it asks the client for a login, as in Squid.
+    pub(crate) wants_login: bool,
     pub(crate) matcher: Matcher,
 }
 
@@ -138,6 +143,10 @@ pub(crate) enum Matcher {
         regexes: RegexList,
     },
     Status(RangeSet<u16>),
+    User(UserSet),
+    UserRegex(RegexList),
+    /// The user comes from more addresses than this.
+    UserAddresses(u32),
     /// More connections than this.
     Connections(u32),
     /// One of these is there.
@@ -153,6 +162,16 @@ pub(crate) enum Matcher {
         /// The bits drawn for it are below this.
         below: u64,
     },
+    /// The answer of a helper.
+    External {
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
+        needs_user: bool,
+    },
+    ExtUser(UserSet),
+    ExtUserRegex(RegexList),
+    /// Tags.
+    Tag(Box<[String]>),
     Annotate(Pairs),
     Note(Wanted),
     AnyOf(Box<[Term]>),
@@ -163,6 +182,8 @@ pub(crate) enum Matcher {
 impl Acl {
     /// Whether the subject matches. Unknown facts do not match, as in Squid, except those that a
     /// question can provide, or has failed to provide.
+    // One line for each kind.
+    #[allow(clippy::too_many_lines)]
     pub(crate) fn check<'a>(&'a self, subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
         *last = Some(self);
         let matched = match &self.matcher {
@@ -224,12 +245,31 @@ impl Acl {
             Matcher::Status(statuses) => {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
+            Matcher::User(users) => return self.user(subject, |name| users.contains(name)),
+            Matcher::UserRegex(regexes) => {
+                return self.user(subject, |name| regexes.is_match(name.as_bytes()));
+            }
+            Matcher::UserAddresses(most) => {
+                return self.user(subject, |_| subject.known.user_addresses > *most);
+            }
             Matcher::Connections(limit) => subject.connections_from_client > *limit,
             Matcher::Has { request, response } => {
                 *request && subject.request.is_some() || *response && subject.response.is_some()
             }
             Matcher::Always(matched) => *matched,
             Matcher::Random { number, below } => draw(subject, *number) < *below,
+            Matcher::External { number, needs_user } => {
+                return self.external(*number, *needs_user, subject);
+            }
+            Matcher::ExtUser(users) => subject.told.is_some_and(|told| {
+                told.ext_user(&mut |user| users.contains(&String::from_utf8_lossy(user)))
+            }),
+            Matcher::ExtUserRegex(regexes) => {
+                subject.told.is_some_and(|told| told.ext_user(&mut |user| regexes.is_match(user)))
+            }
+            Matcher::Tag(tags) => subject.told.is_some_and(|told| {
+                told.tag(&mut |tag| tags.iter().any(|one| one.as_bytes() == tag))
+            }),
             Matcher::Annotate(pairs) => {
                 if let Some(annotated) = subject.annotated {
                     pairs.write(annotated);
@@ -255,6 +295,34 @@ impl Acl {
         match subject.known.client_name {
             Some(name) => test(name).into(),
             None => Match::Needs(Question::ClientName { acl: &self.name }),
+        }
+    }
+
+    /// Asks for the answer of the helper. As in Squid, a question that names a user needs a login
+    /// first.
+    pub(crate) fn external(
+        &self,
+        number: usize,
+        needs_user: bool,
+        subject: &Subject<'_>,
+    ) -> Match<'_> {
+        if needs_user {
+            match subject.known.login {
+                Some(Login::User(_)) => {}
+                Some(Login::Missing) => return Match::Challenge(&self.name),
+                None => return Match::Needs(Question::User { acl: &self.name }),
+            }
+        }
+        let answer = subject.told.and_then(|told| told.external(number, subject));
+        answer.map_or(Match::Needs(Question::Helper { acl: &self.name, number }), Match::from)
+    }
+
+    /// Whether the client's user passes the test. As in Squid, `-` is nobody.
+    fn user(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
+        match subject.known.login {
+            Some(Login::User(name)) => (name != "-" && test(name)).into(),
+            Some(Login::Missing) => Match::Challenge(&self.name),
+            None => Match::Needs(Question::User { acl: &self.name }),
         }
     }
 }

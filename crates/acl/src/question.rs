@@ -30,6 +30,18 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The user whose credentials the client sends: [`Known::login`].
+    User {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
+    /// The answer of a helper: [`crate::Told::external`].
+    Helper {
+        /// The ACL that asks.
+        acl: &'a str,
+        /// Its number in [`crate::AclSet::externals`].
+        number: usize,
+    },
 }
 
 impl<'a> Question<'a> {
@@ -39,7 +51,9 @@ impl<'a> Question<'a> {
             Self::DstIps { acl }
             | Self::Hardware { acl }
             | Self::Notes { acl }
-            | Self::ClientName { acl } => acl,
+            | Self::ClientName { acl }
+            | Self::User { acl }
+            | Self::Helper { acl, .. } => acl,
         }
     }
 
@@ -50,8 +64,20 @@ impl<'a> Question<'a> {
             Self::Hardware { .. } => Need::Hardware,
             Self::Notes { .. } => Need::Notes,
             Self::ClientName { .. } => Need::ClientName,
+            Self::User { .. } => Need::User,
+            Self::Helper { .. } => Need::Helper,
         }
     }
+}
+
+/// The result of the check of a client's credentials.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Login<'a> {
+    /// They are right: the name of the user.
+    User(&'a str),
+    /// There are none, or they are wrong. An ACL that asks ends its list at once, as in Squid: the
+    /// client is to send others.
+    Missing,
 }
 
 /// Answers to questions, as far as they are there. By default there is none.
@@ -65,4 +91,8 @@ pub struct Known<'a> {
     pub hardware: Option<Option<[u8; 6]>>,
     /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
     pub client_name: Option<&'a str>,
+    /// The login of the client; `None` if not checked yet, or if that failed.
+    pub login: Option<Login<'a>>,
+    /// The number of addresses from which its user has come lately, this one included.
+    pub user_addresses: u32,
 }

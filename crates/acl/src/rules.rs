@@ -22,6 +22,14 @@ pub enum Verdict<'a> {
         rule: Option<usize>,
         /// The ACL that was checked last, of a group its member: it selects the `deny_info` page.
         last_acl: Option<&'a str>,
+        /// It is one about users: as in Squid, the client is then asked for another login.
+        wants_login: bool,
+    },
+    /// An ACL about users was reached, and the client has not logged in: the list ends there, and
+    /// the client is to be asked for a login. Lists that ask nobody for one take it as a denial.
+    Challenge {
+        /// The ACL.
+        acl: &'a str,
     },
     /// Not to be decided without this answer: get it and check again with it in
     /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
@@ -101,6 +109,7 @@ impl RuleList {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject, &mut last) {
                 Match::No => {}
+                Match::Challenge(acl) => return Verdict::Challenge { acl },
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => return denied(Some(index), last),
@@ -114,5 +123,9 @@ impl RuleList {
 }
 
 fn denied(rule: Option<usize>, last: Last<'_>) -> Verdict<'_> {
-    Verdict::Denied { rule, last_acl: last.map(|acl| &*acl.name) }
+    Verdict::Denied {
+        rule,
+        last_acl: last.map(|acl| &*acl.name),
+        wants_login: last.is_some_and(|acl| acl.wants_login),
+    }
 }

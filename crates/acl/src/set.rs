@@ -9,10 +9,12 @@ use crate::addresses::AddressSet;
 use crate::annotations::{Pairs, Wanted};
 use crate::domains::DomainSet;
 use crate::error::{AclError, AclProblem};
+use crate::externals::External;
 use crate::matcher::{Acl, Matcher, MethodName, Term};
 use crate::ranges::{RangeSet, parse_numbers};
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
+use crate::users::UserSet;
 
 /// Bound on groups (`any-of`, `all-of`) within groups.
 const MAX_NESTING: usize = 16;
@@ -22,6 +24,7 @@ const MAX_NESTING: usize = 16;
 pub struct AclSet {
     acls: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
     formats: Vec<String>,
+    externals: Vec<External>,
 }
 
 impl AclSet {
@@ -34,7 +37,8 @@ impl AclSet {
     pub fn compile(definitions: &[AclDef]) -> Result<Self, Vec<AclError>> {
         let by_name =
             definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();
-        let mut compiler = Compiler { by_name, done: HashMap::new(), formats: Vec::new() };
+        let mut compiler =
+            Compiler { by_name, done: HashMap::new(), formats: Vec::new(), externals: Vec::new() };
         for definition in definitions {
             // Its error, if any, is in `done`.
             let _ = compiler.acl(&definition.name, 0);
@@ -51,12 +55,18 @@ impl AclSet {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        Ok(Self { acls: compiler.done, formats: compiler.formats })
+        let Compiler { done, formats, externals, .. } = compiler;
+        Ok(Self { acls: done, formats, externals })
     }
 
     /// The formats of annotations (`logformat`), which [`crate::Annotated::formatted`] writes.
     pub fn formats(&self) -> &[String] {
         &self.formats
+    }
+
+    /// The ACLs `external`.
+    pub fn externals(&self) -> &[External] {
+        &self.externals
     }
 
     /// The ACL of this name, as a term of a rule.
@@ -82,6 +92,7 @@ struct Compiler<'a> {
     by_name: HashMap<Box<str>, &'a AclDef>,
     done: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
     formats: Vec<String>,
+    externals: Vec<External>,
 }
 
 impl Compiler<'_> {
@@ -117,6 +128,7 @@ impl Compiler<'_> {
                 let pairs = Pairs::compile(definition, of_client, &mut self.formats);
                 Ok(Matcher::Annotate(pairs))
             }
+            AclKind::External => self.external(definition).map_err(wrong),
             _ => compile(definition, self.done.len()).map_err(wrong),
         };
         let matcher = matcher.map_err(|error| match error.problem {
@@ -125,11 +137,24 @@ impl Compiler<'_> {
         });
         let acl = matcher.map(|matcher| {
             let needs = needs_of(definition, &matcher);
-            Arc::new(Acl { name: definition.name.as_str().into(), needs, matcher })
+            let name = definition.name.as_str().into();
+            let wants_login = wants_login(definition);
+            Arc::new(Acl { name, needs, wants_login, matcher })
         });
         // In a circle every member ends here once, with the error of the innermost.
         self.done.insert(folded(name), acl.clone());
         acl
+    }
+
+    fn external(&mut self, definition: &AclDef) -> Result<Matcher, AclProblem> {
+        let (helper, arguments) = definition.values.split_first().ok_or(AclProblem::Missing)?;
+        self.externals.push(External {
+            acl: definition.name.as_str().into(),
+            helper: helper.as_str().into(),
+            arguments: arguments.into(),
+        });
+        let number = self.externals.len() - 1;
+        Ok(Matcher::External { number, needs_user: definition.flags.needs_user })
     }
 
     fn terms(&mut self, names: &[String], depth: usize) -> Result<Box<[Term]>, AclError> {
@@ -150,8 +175,16 @@ fn needs_of(definition: &AclDef, matcher: &Matcher) -> Box<[Need]> {
         _ => Vec::new(),
     };
     let of_members = members.iter().flat_map(|term| term.acl.needs.iter().copied());
-    let needs: BTreeSet<Need> = definition.need().into_iter().chain(of_members).collect();
+    let user = definition.flags.needs_user.then_some(Need::User);
+    let needs: BTreeSet<Need> =
+        definition.need().into_iter().chain(user).chain(of_members).collect();
     needs.into_iter().collect()
+}
+
+/// Whether a denial that ends with an ACL of this kind asks for a login.
+fn wants_login(definition: &AclDef) -> bool {
+    matches!(definition.kind, AclKind::ProxyAuth | AclKind::ProxyAuthRegex)
+        || definition.flags.needs_user
 }
 
 /// Compiles a definition that does not refer to others. `number` is another one for each.
@@ -207,6 +240,12 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
             Matcher::ResponseField { name, regexes }
         }
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
+        AclKind::ProxyAuth => Matcher::User(UserSet::compile(values, &definition.flags)),
+        AclKind::ProxyAuthRegex => Matcher::UserRegex(regexes()?),
+        AclKind::ExtUser => Matcher::ExtUser(UserSet::compile(values, &definition.flags)),
+        AclKind::ExtUserRegex => Matcher::ExtUserRegex(regexes()?),
+        AclKind::Tag => Matcher::Tag(values.into()),
+        AclKind::MaxUserIp => Matcher::UserAddresses(addresses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
         AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
         AclKind::TransactionInitiator => {
@@ -224,7 +263,14 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
 /// An ACL without values never matches, which an empty file of values may well mean; only these
 /// make no sense so.
 fn needs_values(kind: AclKind) -> bool {
-    matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
+    matches!(
+        kind,
+        AclKind::ReqHeader
+            | AclKind::RepHeader
+            | AclKind::MaxConn
+            | AclKind::MaxUserIp
+            | AclKind::Random
+    )
 }
 
 fn check_words(kind: AclKind, values: &[String]) -> Result<(), AclProblem> {
@@ -334,6 +380,13 @@ fn named_field(values: &[String]) -> Result<(Box<[u8]>, RegexList), AclProblem> 
 fn connections(values: &[String]) -> Result<u32, AclProblem> {
     let value = values.last().ok_or(AclProblem::Missing)?;
     value.parse().map_err(|_| value_error(value, "a number of connections"))
+}
+
+/// The limit of `max_user_ip`. As in Squid one line is meant; of several the first counts.
+fn addresses(values: &[String]) -> Result<u32, AclProblem> {
+    let value = values.first().ok_or(AclProblem::Missing)?;
+    let limit = value.parse().ok().filter(|most| *most > 0);
+    limit.ok_or_else(|| value_error(value, "a number of addresses"))
 }
 
 /// The share of 2^64 that `0.25`, `1/4` or `1:3` means.

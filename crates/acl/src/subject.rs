@@ -1,5 +1,6 @@
 //! The facts that rules ask about.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use humboldt_http::{RequestHead, ResponseHead};
@@ -21,6 +22,26 @@ pub struct Late<'a> {
 impl Late<'_> {
     /// None of them is known.
     pub const NONE: Self = Self { peer_name: None, hierarchy: None, error: None };
+}
+
+/// The facts about a transaction that helpers have told, for ACLs.
+pub trait Told {
+    /// Whether the helper says that the ACL matches; `None` if it has not been asked, or if there
+    /// is no answer. The number is that of [`crate::AclSet::externals`]. What the answer says about
+    /// the user and the rest is true of the transaction from now on.
+    fn external(&self, number: usize, subject: &Subject<'_>) -> Option<bool>;
+
+    /// Calls `test` with the user whom a helper has named, if one has.
+    fn ext_user(&self, test: &mut dyn FnMut(&[u8]) -> bool) -> bool;
+
+    /// Calls `test` with the tag that a helper has set, if one has.
+    fn tag(&self, test: &mut dyn FnMut(&[u8]) -> bool) -> bool;
+}
+
+impl fmt::Debug for dyn Told + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
 }
 
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.
@@ -59,6 +80,8 @@ pub struct Subject<'a> {
     pub known: Known<'a>,
     /// Facts that only few lists know.
     pub late: &'a Late<'a>,
+    /// The facts that helpers have told.
+    pub told: Option<&'a dyn Told>,
     /// Its annotations; without them none is found or written.
     pub annotated: Option<&'a dyn Annotated>,
     /// Unix seconds.
@@ -93,6 +116,7 @@ impl Default for Subject<'_> {
             response: None,
             known: Known::default(),
             late: &Late::NONE,
+            told: None,
             annotated: None,
             now: 0,
             local_offset_s: 0,

@@ -75,6 +75,7 @@ fn subject() -> Subject<'static> {
         response: None,
         known: Known::default(),
         late: &Late::NONE,
+        told: None,
         annotated: None,
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
@@ -101,7 +102,8 @@ fn the_sample_rules() {
         ..get
     };
     let manager = Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..get };
-    let denied = |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl) };
+    let denied =
+        |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl), wants_login: false };
     let rows = [
         (get, Verdict::Allowed { rule: Some(4) }),
         (Subject { client_ip: ip("::1"), ..get }, Verdict::Allowed { rule: Some(5) }),
@@ -155,7 +157,7 @@ fn the_built_in_configuration() {
 #[test]
 fn without_a_match_the_opposite_of_the_last_rule_holds() {
     let other = Subject { client_ip: ip("8.8.8.8"), ..subject() };
-    let none = Verdict::Denied { rule: None, last_acl: Some("localnet") };
+    let none = Verdict::Denied { rule: None, last_acl: Some("localnet"), wants_login: false };
     assert_eq!(list(SAMPLE, "allow localnet").check(&other), none);
     assert_eq!(list(SAMPLE, "deny localnet").check(&other), Verdict::Allowed { rule: None });
     assert_eq!(list(SAMPLE, "deny manager\nallow localnet").check(&other), none);
@@ -451,7 +453,7 @@ fn a_question_is_asked_only_where_all_before_it_match_and_decides_there() {
     let get = subject();
     let far = [ip("192.0.2.7")];
     let near = [ip("203.0.113.1")];
-    let denied = |rule, last_acl| Verdict::Denied { rule, last_acl };
+    let denied = |rule, last_acl| Verdict::Denied { rule, last_acl, wants_login: false };
     let allowed = |rule| Verdict::Allowed { rule };
     // Without addresses, with one in the set, with one that is not, and where the look-up failed.
     let rows = [
@@ -570,14 +572,14 @@ fn circles_and_depth_are_refused() {
 
 #[test]
 fn what_cannot_be_evaluated_is_an_error_only_where_it_is_used() {
-    let text = format!("{SAMPLE}acl users proxy_auth REQUIRED\nacl staff any-of users localhost");
+    let text = format!("{SAMPLE}acl users ident REQUIRED\nacl staff any-of users localhost");
     let acls = AclSet::compile(&definitions(&text)).expect("unused, so no error");
     assert!(RuleList::compile(&acls, &access_rules(SAMPLE_RULES), false).is_ok());
     for rules in ["allow users", "deny !users", "allow staff", "allow localhost !USERS"] {
         let errors = RuleList::compile(&acls, &access_rules(rules), false).expect_err(rules);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].acl, "users");
-        assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "proxy_auth", .. }));
+        assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "ident", .. }));
     }
     let unknown =
         RuleList::compile(&acls, &access_rules("allow nobody"), false).expect_err("unknown");

@@ -1,6 +1,7 @@
 //! Everything that pages show, gathered once per page.
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_helpers::Statistics;
 use humboldt_proxy::closes_page;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
@@ -38,6 +39,8 @@ pub(crate) struct Figures {
     pub dns_names: u64,
     /// Threads that serve requests.
     pub cores: u64,
+    /// Helper programs.
+    pub helpers: Vec<Statistics>,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
 }
@@ -82,6 +85,7 @@ impl Figures {
             connections: shared.connections() as u64,
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
+            helpers: shared.helpers.statistics(),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
         }
     }
@@ -149,6 +153,7 @@ impl Figures {
             connections: 0,
             dns_names: 0,
             cores: 2,
+            helpers: Vec::new(),
             closed_pages: Vec::new(),
         }
     }

@@ -10,6 +10,7 @@ mod averages;
 mod counters;
 mod descriptors;
 mod figures;
+mod helpers;
 mod history;
 mod info;
 mod interval;

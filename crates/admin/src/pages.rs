@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::Counter;
+use humboldt_helpers::Kind;
 use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::{InternalPages, Page};
@@ -14,7 +15,9 @@ use parking_lot::Mutex;
 use crate::figures::Figures;
 use crate::history::History;
 use crate::totals::Totals;
-use crate::{averages, counters, descriptors, info, memory, metrics, service_times, storedir};
+use crate::{
+    averages, counters, descriptors, helpers, info, memory, metrics, service_times, storedir,
+};
 
 /// Media type of the manager's pages, as Squid sends it.
 const PLAIN: &str = "text/plain;charset=utf-8";
@@ -37,6 +40,10 @@ const fn page(
     AdminPage { name, description, content_type: PLAIN, render }
 }
 
+const fn of_helpers(kind: Kind, render: fn(&Figures) -> String) -> AdminPage {
+    page(kind.name(), kind.title(), render)
+}
+
 /// All pages. Where Squid has a page of this name, name and description are Squid's.
 pub(crate) const PAGES: &[AdminPage] = &[
     page("index", "Cache Manager Interface", menu),
@@ -49,6 +56,13 @@ pub(crate) const PAGES: &[AdminPage] = &[
     page("5min", "5 Minute Average of Counters", averages::render_five),
     page("60min", "60 Minute Average of Counters", averages::render_sixty),
     page("storedir", "Store Directory Stats", storedir::render),
+    of_helpers(Kind::BasicAuthenticator, |f| helpers::render(f, Kind::BasicAuthenticator)),
+    of_helpers(Kind::DigestAuthenticator, |f| helpers::render(f, Kind::DigestAuthenticator)),
+    of_helpers(Kind::NegotiateAuthenticator, |f| helpers::render(f, Kind::NegotiateAuthenticator)),
+    of_helpers(Kind::NtlmAuthenticator, |f| helpers::render(f, Kind::NtlmAuthenticator)),
+    of_helpers(Kind::ExternalAcl, |f| helpers::render(f, Kind::ExternalAcl)),
+    of_helpers(Kind::Redirector, |f| helpers::render(f, Kind::Redirector)),
+    of_helpers(Kind::StoreId, |f| helpers::render(f, Kind::StoreId)),
     page("cuts", "Connections Cut Off", cuts),
     page("events", "Event Queue", events),
     page("openfd_objects", "Objects with Swapout files open", open_objects),

@@ -87,7 +87,6 @@ impl Notes {
     }
 
     /// Adds notes; those that had the same names are removed before.
-    // tidy: public, because answers of helpers use it
     pub fn replace_all(&mut self, others: &Self) {
         others.iter().for_each(|(name, _)| self.remove(name));
         self.add_all(others);

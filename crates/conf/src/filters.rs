@@ -1,5 +1,5 @@
-//! Directives that hand requests or answers to a filter that is not implemented: URL rewriting,
-//! adaptation, TLS interception.
+//! Directives that hand requests or answers to a filter that is not implemented: adaptation, TLS
+//! interception.
 //!
 //! Without the filter, the messages that it is there to stop would pass. So the file is refused,
 //! unless `run_without` names the filter. The meaning of a line may depend on later lines
@@ -38,12 +38,6 @@ impl Filters {
     pub(crate) fn take(&mut self, directive: &Directive, why: &str, line: &mut Line<'_>) -> bool {
         let name = line.name.clone();
         match directive.name {
-            "url_rewrite_program" => match line.next() {
-                Ok(Some(program)) if program.text == "none" => {
-                    line.note(&name, format!("`{}` starts no helper", name.text), None);
-                }
-                _ => self.report(line, &name, MissingFilter::UrlRewrite, true, why),
-            },
             "ssl_bump" => match line.next() {
                 // A tunnel passes unread either way.
                 Ok(Some(action))
@@ -159,8 +153,6 @@ mod tests {
     #[test]
     fn a_filter_that_is_not_implemented_is_an_error_unless_the_file_wants_to_run_without_it() {
         for (line, filter) in [
-            ("url_rewrite_program /bin/squidGuard", "url_rewrite"),
-            ("redirect_program /bin/squidGuard -c /x", "url_rewrite"),
             ("ssl_bump stare all", "ssl_bump"),
             ("ssl_bump bump all", "ssl_bump"),
             ("ssl_bump server-first all", "ssl_bump"),
@@ -173,8 +165,8 @@ mod tests {
             let (_, found) = parse_str("t", &format!("http_port 1\n{line}\n"));
             assert!(found.render(false).contains(&format!("run_without {filter}")), "{line}");
         }
-        assert_eq!(counts("url_rewrite_program /x\nrun_without adaptation"), (1, 0));
-        assert_eq!(counts("url_rewrite_program none"), (0, 0));
+        assert_eq!(counts("ssl_bump bump all\nrun_without adaptation"), (1, 0));
+        assert_eq!(counts("run_without url_rewrite"), (0, 1));
         assert_eq!(counts("ssl_bump splice all\nssl_bump peek all\nssl_bump none all"), (0, 3));
         assert_eq!(counts("run_without everything").0, 1);
     }

@@ -30,25 +30,30 @@ codes! {
     "tl" => LocalTime, "Local time, in a strftime format.";
     "tg" => GmtTime, "UTC, in a strftime format.";
     "tr" => ElapsedMs, "How long it took, in ms.";
-    ">h" => RequestField, "A field of the request, or all of them.";
+    ">h" => RequestField, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme.";
     ">Hs" => Status, "Status sent to the client.";
     "<Hs" => ServerStatus, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
     "Hs" => OldStatus, "Old name of >Hs.";
     "Ss" => ResultName, "Result code.";
     "Sh" => HierarchyName, "Hierarchy code.";
+    "un" => User, "Name of the user: of the login, or of a helper of `external_acl_type`; also where the password was wrong, as the status then tells.";
+    "ul" => Login, "The same for logins only.";
+    "ue" => ExtUser, "Name of the user, as a helper of `external_acl_type` has said (`user=`).";
+    "et" => ExtTag, "`tag=` of such a helper.";
+    "ea" => ExtLog, "`log=` of such a helper.";
     "mt" => MediaType, "Media type of the answer.";
     "rm" => Method, "Method.";
     ">rm" => ClientMethod, "Same as rm.";
-    "ru" => Url, "URL.";
-    ">ru" => ClientUrl, "Same as ru.";
+    "ru" => Url, "URL, as `url_rewrite_program` has left it.";
+    ">ru" => ClientUrl, "URL as the client has sent it.";
     "rp" => Path, "Path and query of the URL.";
-    ">rp" => ClientPath, "Same as rp.";
+    ">rp" => ClientPath, "The same of the URL that the client has sent.";
     "rs" => UrlScheme, "Scheme of the URL.";
-    ">rs" => Scheme, "Same as rs.";
+    ">rs" => Scheme, "The same of the URL that the client has sent.";
     "rd" => UrlDomain, "Host of the URL.";
-    ">rd" => Domain, "Same as rd.";
-    "rP" => Port, "Port of the URL.";
-    ">rP" => UrlPort, "Same as rP.";
+    ">rd" => Domain, "The same of the URL that the client has sent.";
+    "rP" => UrlPort, "Port of the URL.";
+    ">rP" => Port, "The same of the URL that the client has sent.";
     "rv" => RequestVersion, "HTTP version of the request.";
     ">rv" => ClientVersion, "Same as rv.";
     "<st" => BytesOut, "Bytes sent to the client.";
@@ -83,9 +88,9 @@ impl LogCode {
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
-    (&["un", "ul", "us", "ue", "credentials"], "clients are not authenticated"),
+    (&["us"], "certificates of clients are not asked for"),
+    (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
-    (&["et", "ea"], "external ACL helpers are not implemented"),
     (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
     (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
     (&["<h", ">ha"], "these fields are gone when the line is written"),
@@ -98,7 +103,7 @@ const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["icap::", "adapt::"], "content adaptation is not implemented"),
     (
         &["proxy_protocol::", "transport::"],
-        "the PROXY protocol is not implemented, and connections are not numbered",
+        "headers of the PROXY protocol are not kept, and connections are not numbered",
     ),
     (&[">handshake"], "first bytes of a connection are not kept"),
 ];

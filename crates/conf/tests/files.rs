@@ -121,7 +121,7 @@ fn the_lines_of_the_tuning_article() {
 
 #[test]
 fn directives_that_are_not_obeyed_say_so() {
-    let text = "http_port 1\nhttp_access allow localhost\numask 022\nurl_rewrite_children 5\n\
+    let text = "http_port 1\nhttp_access allow localhost\numask 022\npconn_lifetime 5\n\
                 hierarchy_stoplist cgi-bin ?\nhttpd_accel_host x\n";
     let (_, found) = loads(text);
     assert_eq!(

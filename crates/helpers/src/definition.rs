@@ -28,19 +28,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::BasicAuthenticator,
-        Self::DigestAuthenticator,
-        Self::NegotiateAuthenticator,
-        Self::NtlmAuthenticator,
-        Self::ExternalAcl,
-        Self::Redirector,
-        Self::StoreId,
-    ];
-
     /// The name of its manager page.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::BasicAuthenticator => "basicauthenticator",
             Self::DigestAuthenticator => "digestauthenticator",
@@ -53,7 +42,7 @@ impl Kind {
     }
 
     /// The title of its manager page.
-    pub fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         match self {
             Self::BasicAuthenticator => "Basic Authenticator Statistics",
             Self::DigestAuthenticator => "Digest Authenticator Statistics",
@@ -75,12 +64,12 @@ pub enum Overload {
     Tolerate,
 }
 
-/// The settings of a helper. Two that are equal share their processes.
+/// The settings of a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// Its purpose.
     pub kind: Kind,
-    /// Its name in messages, and the name by which a reconfiguration finds it again.
+    /// Its name in messages and figures.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -90,13 +79,11 @@ pub struct Definition {
     pub timeout: Duration,
     /// What becomes of questions beyond the length of the queue.
     pub overload: Overload,
-    /// Each reconfiguration starts new processes, so that they read their own files again.
-    pub restarts: bool,
 }
 
 impl Definition {
-    /// With the defaults: two minutes for an answer, questions beyond the length of the queue wait
-    /// too, and processes stay in a reconfiguration.
+    /// With the defaults: two minutes for an answer, and questions beyond the length of the queue
+    /// wait too.
     pub fn new(
         kind: Kind,
         name: impl Into<String>,
@@ -110,7 +97,6 @@ impl Definition {
             children,
             timeout: ANSWER_TIME_MAX,
             overload: Overload::Tolerate,
-            restarts: false,
         }
     }
 

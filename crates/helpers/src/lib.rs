@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod answers;
 mod asking;
 mod child;
 mod definition;
@@ -44,6 +45,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
+pub use answers::{Answers, Keeping};
 pub use asking::{Asking, Reservation, Reserving};
 pub use definition::{Definition, Kind, Overload};
 pub use no_answer::NoAnswer;

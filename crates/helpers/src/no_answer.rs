@@ -15,6 +15,9 @@ pub enum NoAnswer {
     /// The process ended before it answered.
     #[error("the helper process has ended without an answer")]
     ProcessEnded,
+    /// It is none that the question can have, for example `BH`.
+    #[error("the helper has said that it is broken, or nothing that can be understood")]
+    Unclear,
     /// The helper is no longer in use, or the program ends.
     #[error("the helper is not in use any more")]
     NotRunning,

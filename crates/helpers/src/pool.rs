@@ -128,18 +128,6 @@ impl Pool {
         self.keeper.notify_one();
     }
 
-    /// A configuration has it again.
-    pub(crate) fn return_to_service(&self) -> bool {
-        let mut state = self.state.lock();
-        let is_possible = state.phase <= Phase::Leaving;
-        if is_possible {
-            state.phase = Phase::Serving;
-        }
-        drop(state);
-        self.keeper.notify_one();
-        is_possible
-    }
-
     pub(crate) fn hurries(&self) -> bool {
         self.state.lock().phase == Phase::Hurrying
     }

@@ -1,7 +1,7 @@
 //! The thread that owns the processes, and the helpers of the configuration in force.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use crate::statistics::Statistics;
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The helpers of the program. Clones are the same.
-// tidy: public, because logins and rules are to use it
 #[derive(Clone, Default)]
 pub struct Helpers(Arc<Mutex<Inner>>);
 
@@ -29,7 +28,7 @@ struct Inner {
     /// There is none before the first definition, and after the end.
     thread: Option<Thread>,
     /// Those in use by a configuration that a request may still have.
-    pools: Vec<(Arc<Pool>, Weak<Lease>)>,
+    pools: Vec<Arc<Pool>>,
     has_ended: bool,
 }
 
@@ -41,40 +40,28 @@ struct Thread {
 
 impl Helpers {
     /// Takes over the definitions of a configuration, and returns their helpers in the same order.
-    /// An unchanged definition keeps its processes. A helper without a definition answers the
-    /// requests that still hold it, and ends then. Call it after privileges have been dropped.
+    /// All of them start new processes, as in Squid: helpers read their own files again. Those of
+    /// the configuration before answer the requests that still hold them, and end then. Call it
+    /// after privileges have been dropped.
     pub fn adopt(&self, definitions: Vec<Definition>) -> io::Result<Vec<Helper>> {
         let mut inner = self.0.lock();
-        inner.pools.retain(|(pool, _)| !pool.with_state(|state, _| state.is_over()));
-        let mut old = std::mem::take(&mut inner.pools);
+        inner.pools.retain(|pool| !pool.with_state(|state, _| state.is_over()));
+        let before = inner.pools.len();
         let mut helpers = Vec::with_capacity(definitions.len());
         for definition in definitions {
-            let kept = old.iter().position(|(pool, lease)| {
-                !definition.restarts && pool.definition == definition && lease.strong_count() > 0
-            });
-            let kept = kept.map(|index| old.swap_remove(index)).and_then(|(pool, lease)| {
-                let lease = lease.upgrade()?;
-                pool.return_to_service().then_some((pool, lease))
-            });
-            let (pool, lease) = match kept {
-                Some(kept) => kept,
-                None => inner.begin(definition)?,
-            };
-            inner.pools.push((pool, Arc::downgrade(&lease)));
-            helpers.push(Helper(lease));
+            helpers.push(inner.begin(definition)?);
         }
-        old.iter().for_each(|(pool, _)| pool.enter(Phase::Leaving));
-        inner.pools.append(&mut old);
+        inner.pools.iter().take(before).for_each(|pool| pool.enter(Phase::Leaving));
         Ok(helpers)
     }
 
     /// Figures of all helpers that have processes or a definition in force.
     pub fn statistics(&self) -> Vec<Statistics> {
         let inner = self.0.lock();
-        let in_use = inner.pools.iter().filter(|(pool, _)| {
+        let in_use = inner.pools.iter().filter(|pool| {
             pool.with_state(|state, _| state.phase == Phase::Serving || !state.slots.is_empty())
         });
-        in_use.map(|(pool, _)| pool.statistics()).collect()
+        in_use.map(|pool| pool.statistics()).collect()
     }
 
     /// Ends all processes and waits for them, at most five seconds. Nothing is answered any more.
@@ -82,7 +69,7 @@ impl Helpers {
         let thread = {
             let mut inner = self.0.lock();
             inner.has_ended = true;
-            inner.pools.drain(..).for_each(|(pool, _)| pool.enter(Phase::Hurrying));
+            inner.pools.drain(..).for_each(|pool| pool.enter(Phase::Hurrying));
             inner.thread.take()
         };
         if let Some(Thread { new, handle }) = thread {
@@ -95,7 +82,7 @@ impl Helpers {
 }
 
 impl Inner {
-    fn begin(&mut self, definition: Definition) -> io::Result<(Arc<Pool>, Arc<Lease>)> {
+    fn begin(&mut self, definition: Definition) -> io::Result<Helper> {
         let pool = Pool::new(definition);
         if self.has_ended {
             pool.enter(Phase::Hurrying);
@@ -108,7 +95,8 @@ impl Inner {
             _ = thread.new.send(Arc::clone(&pool));
             self.thread = Some(thread);
         }
-        Ok((Arc::clone(&pool), Arc::new(Lease(pool))))
+        self.pools.push(Arc::clone(&pool));
+        Ok(Helper(Arc::new(Lease(pool))))
     }
 }
 

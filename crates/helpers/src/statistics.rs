@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Definition, Kind};
-use crate::state::{Slot, State};
+use crate::state::{Phase, Slot, State};
 
 /// The average service time is that of about as many answers, as in Squid.
 const AVERAGED: u32 = 10;
@@ -45,6 +45,8 @@ pub struct Statistics {
     pub name: String,
     /// The program.
     pub program: String,
+    /// The configuration in force has it. Otherwise it is leaving.
+    pub is_in_force: bool,
     /// Processes that take questions.
     pub active: usize,
     /// Most of them.
@@ -97,6 +99,7 @@ impl Statistics {
             kind: definition.kind,
             name: definition.name.clone(),
             program: definition.program().to_owned(),
+            is_in_force: state.phase == Phase::Serving,
             active,
             max: definition.children.max,
             ending: state.slots.len() - active,

@@ -86,6 +86,7 @@ pub(crate) fn run(mut service: Service, mut control: Control) -> Result<(), Star
         }
         Ok(()) => serve(&mut service, &mut control, &broadcast)?,
     };
+    service.shared.helpers.end();
     let grace = service.shared.snapshot().config.shutdown_lifetime;
     disks::close(&service.shared.cache, grace);
     end_logs(&service.logs, &service.cache_log, &ended.service);
@@ -222,8 +223,12 @@ impl Service {
                 return;
             }
         };
-        each_line(&loaded.report, |line| tracing::warn!("{line}"));
         let snapshot = loaded.snapshot;
+        if let Err(error) = snapshot.helpers.start(&self.shared.helpers) {
+            tracing::error!("not reconfigured, there is no thread for helper programs: {error}");
+            return;
+        }
+        each_line(&loaded.report, |line| tracing::warn!("{line}"));
         let config = &snapshot.config;
         self.cache_log.set_level(debug_level(&self.cli, config));
         let cores = self.shared.cores();

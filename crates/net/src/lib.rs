@@ -9,6 +9,7 @@ pub mod listener;
 mod own_address;
 pub mod pool;
 mod port_owner;
+pub mod proxy_header;
 mod stream;
 
 pub use own_address::is_own_address;

@@ -3,7 +3,7 @@
 //! A carrier more, such as TLS, is a variant of [`Stream`]. Its users know the stream alone.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -45,6 +45,23 @@ impl Stream {
             Self::Tcp(socket) => socket.local_addr(),
             Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// The address that the client connected to, if the packet filter of this machine has
+    /// redirected the connection (`SO_ORIGINAL_DST`).
+    ///
+    /// # Errors
+    /// The packet filter does not know the connection, or cannot be asked.
+    pub fn original_destination(&self) -> io::Result<SocketAddr> {
+        let Self::Tcp(socket) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let local = socket.local_addr()?;
+        let socket = socket2::SockRef::from(socket);
+        // A socket for both families has IPv4 connections too.
+        let chosen = match local.ip().to_canonical() {
+            IpAddr::V4(_) => socket.original_dst_v4()?,
+            IpAddr::V6(_) => socket.original_dst_v6()?,
+        };
+        chosen.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     /// Reads what is there.
@@ -109,6 +126,14 @@ impl Stream {
         let mut read = ReadBuf::new(buffer);
         ready!(each!(self, socket => Pin::new(socket).poll_read(cx, &mut read)))?;
         Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// Reads what is there without taking it, once there is something.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_peek(cx, &mut ReadBuf::new(buffer)),
+            Self::Unix(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
     }
 
     /// Reads once from a stream that others use too.

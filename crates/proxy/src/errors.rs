@@ -34,6 +34,11 @@ macro_rules! error_pages {
                 match self { $(ErrorPage::$variant => $status,)+ }
             }
 
+            /// Whether it is about logins: its status goes with fields that ask for one.
+            pub(crate) fn asks_login(self) -> bool {
+                matches!(self, Self::ProxyLoginRequired | Self::LoginRequired)
+            }
+
             fn title(self) -> &'static str {
                 match self { $(ErrorPage::$variant => $title,)+ }
             }
@@ -55,9 +60,18 @@ error_pages! {
     /// An access rule refuses the request.
     AccessDenied = "ERR_ACCESS_DENIED", 403, "Access denied",
         "The access rules of this proxy do not allow this request. If you think they should, ask its administrator.";
+    /// An access rule asks the client of a proxy for a login, or for another one.
+    ProxyLoginRequired = "ERR_CACHE_ACCESS_DENIED", 407, "Login required",
+        "This proxy does not know you. Log in with a name and a password that may do this.";
+    /// The same where the client takes the proxy for the server.
+    LoginRequired = "ERR_CACHE_ACCESS_DENIED", 401, "Login required",
+        "You are not logged in. Log in with a name and a password that may do this.";
     /// `miss_access` refuses a request that the cache cannot answer.
     ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";
+    /// Host does not agree with the URL, or with the address that the client connected to.
+    HostConflict = "ERR_CONFLICT_HOST", 409, "Host conflict",
+        "The host that the request names is not the one that it was sent to.";
     /// No server and no parent may be used for the request.
     NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
         "No server and no parent cache may be used for this request.";
@@ -127,6 +141,9 @@ error_pages! {
     /// A manager page that does not exist.
     NotFound = "ERR_NOT_FOUND", 404, "No such page",
         "This proxy has no such page. /squid-internal-mgr/menu lists those it has.";
+    /// A helper that rewrites URLs has no answer.
+    GatewayFailure = "ERR_GATEWAY_FAILURE", 502, "Gateway failure",
+        "A program that this proxy asks about each request has not answered. Try again in a moment.";
     /// Something inside the proxy went wrong.
     Internal = "ERR_INTERNAL", 500, "Internal error",
         "The proxy could not serve the request. Its administrator finds the reason in cache.log.";

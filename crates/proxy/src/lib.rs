@@ -20,8 +20,10 @@ pub mod cut;
 pub mod errors;
 pub mod shared;
 
+mod callouts;
 mod client_counts;
 mod fetch;
+mod helped;
 mod lookup;
 mod outcome;
 mod pipeline;

@@ -1,8 +1,8 @@
 //! The life of a request, from its head to its last byte. Read it from top to bottom:
 //!
-//! accept → read head ([`crate::serve`]) → access rules → key → look up → { hit | validate | join a
-//! fetch in flight | miss → choose a way → connect → send } → decide storability → stream to
-//! subscribers → log
+//! accept → read head ([`crate::serve`]) → access rules → URL ([`crate::callouts`]) → key → look up
+//! → { hit | validate | join a fetch in flight | miss → choose a way → connect → send } → decide
+//! storability → stream to subscribers → log
 //!
 //! [`admit`] has the steps that a hit in memory needs; it never waits. [`proceed`] has all other
 //! steps. Each path ends with an outcome, which [`crate::transaction`] writes to access.log.
@@ -32,7 +32,7 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
-use crate::rules::{reply, upgrades};
+use crate::rules::{original, reply, upgrades};
 use crate::special::internal::{self, Objection};
 use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
@@ -58,6 +58,11 @@ pub(crate) enum Admission {
     Refuse(ErrorPage, String),
     /// An access rule denies the request.
     Deny(Refusal),
+    /// A helper is asked about the URL before anything else is decided: see [`crate::callouts`].
+    CallOut,
+    /// The client of an intercepted connection chose an address, which is not compared with those
+    /// of the host yet.
+    Unverified,
     /// An access rule needs a fact that is not known yet.
     Undecided,
     /// The access rules allow the request, but rules about its answer need the addresses of the
@@ -74,6 +79,12 @@ pub(crate) enum Admission {
 
 /// The steps that never wait: access rules, key, memory.
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
+    if request.snapshot().rewriting.asks_helpers() {
+        return Admission::CallOut;
+    }
+    if original::is_unverified(request) {
+        return Admission::Unverified;
+    }
     match access::check(request) {
         Poll::Ready(Ok(())) => admit_permitted(core, request),
         Poll::Ready(Err(refusal)) => Admission::Deny(refusal),
@@ -82,7 +93,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
 }
 
 /// The steps of [`admit`] after the access rules have allowed the request.
-fn admit_permitted(core: &Core, request: &Request) -> Admission {
+pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
     match internal::objection_to_form(request) {
         None => {}
         Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
@@ -113,8 +124,9 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
         Ok(hit) if reply::undecided(request, hit.object.head()).is_some() => {
             Admission::UndecidedHit(hit)
         }
+        // The rules are asked when the parts are put together.
+        Ok(hit) if has_several_ranges(request) => Admission::Ranges(hit),
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
-            Ok(_) if has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
         },
@@ -130,6 +142,14 @@ pub(crate) async fn proceed(
     mut admission: Admission,
 ) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
+    if let Admission::Unverified = admission {
+        let verifying = Box::pin(original::verify(core, request));
+        admission = match transaction.while_it_stays(verifying).await {
+            None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
+            Some(Ok(())) => admit(core, request),
+            Some(Err(refusal)) => Admission::Deny(refusal),
+        };
+    }
     if let Admission::Undecided = admission {
         let deciding = access::decide_permission(core, request);
         admission = match transaction.while_it_stays(pin!(deciding)).await {
@@ -159,7 +179,11 @@ pub(crate) async fn proceed(
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
         // None is left after a look-up, whether it succeeded or failed. If one were, the rules
         // would have no answer, and the request must not go on.
-        Admission::Undecided | Admission::NeedsAddresses | Admission::UndecidedCache => {
+        Admission::CallOut
+        | Admission::Unverified
+        | Admission::Undecided
+        | Admission::NeedsAddresses
+        | Admission::UndecidedCache => {
             local::refused(transaction, Refusal::without_answer(), None).await
         }
         Admission::Special => Box::pin(special(transaction)).await,
@@ -224,6 +248,7 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     if let Some((page, detail)) = internal::objection(transaction.request) {
         return local::error(transaction, page, &detail).await;
     }
+    let mut may_be_missed = false;
     for _ in 0..JOINS_MAX {
         let (core, request) = (transaction.core, transaction.request);
         if let Some(stale) = &mut found.stale {
@@ -248,9 +273,10 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
             found.refuse = true;
             continue;
         }
-        if let Err(outcome) = may_miss(transaction, Tag::Miss).await {
+        if !may_be_missed && let Err(outcome) = may_miss(transaction, Tag::Miss).await {
             return outcome;
         }
+        may_be_missed = true;
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {
@@ -310,7 +336,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         && !found.reload
         && !wants_the_server(request);
     let begun = match collapse {
-        true => cache.begin_or_join(request.key, key, request.url.as_bytes()),
+        true => cache.begin_or_join(request.key, key, request.cache_url()),
         false => Begin::Lead(cache.private(request.key, key)),
     };
     match begun {
@@ -378,7 +404,7 @@ async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -
 /// Whether the client asked for a reload. A fetch in flight may have been answered by the server
 /// before the client asked. So a reload never joins a fetch, even if nothing is stored yet.
 fn wants_the_server(request: &Request) -> bool {
-    request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
+    request.cc.no_cache() && !request.snapshot().refresh_rule(request.cache_url()).ignore_reload
 }
 
 /// Fetches for this request alone, with the client's own conditions and ranges.

@@ -11,12 +11,14 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
+use humboldt_logins::{Checked, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
+use crate::helped::Helped;
 
 /// Facts about the connection that brought a request.
 #[derive(Clone, Debug)]
@@ -25,12 +27,33 @@ pub(crate) struct ConnFacts {
     pub client: SocketAddr,
     /// Our address on the connection.
     pub local: SocketAddr,
+    /// The address that the client of an intercepted connection connected to.
+    pub original: Option<SocketAddr>,
+    /// The address that the client connected to at the load balancer before this proxy.
+    pub announced: Option<SocketAddr>,
     /// The `http_port` that accepted it.
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
     pub(crate) connections: Option<Connections>,
     /// Annotations, for all its requests.
     pub(crate) notes: RefCell<Notes>,
+}
+
+impl ConnFacts {
+    /// The address that the client connected to, as rules and logs see it.
+    pub(crate) fn chosen(&self) -> SocketAddr {
+        self.original.or(self.announced).unwrap_or(self.local)
+    }
+}
+
+/// What the client has sent in place of a rewritten URL.
+#[derive(Clone)]
+struct AsSent {
+    url: Box<[u8]>,
+    /// The field Host, if it does not follow the new URL.
+    host: Option<Box<[u8]>>,
+    /// The new URL names another host or port.
+    is_elsewhere: bool,
 }
 
 /// One request. Its buffers are reused: see [`Request::reuse`].
@@ -40,8 +63,12 @@ pub(crate) struct Request {
     pub head: RequestHead,
     /// The canonical URL; for CONNECT `host:port`.
     pub url: Url,
-    /// Key of the URL.
+    /// Key of the object: of its name, if it has another one than its URL.
     pub key: Key,
+    /// The name of the object (`store_id_rule`, `store_id_program`), if it is not the URL.
+    pub store_id: Option<Box<[u8]>>,
+    /// What the client has sent, if a helper has rewritten the URL.
+    rewritten: Option<Box<AsSent>>,
     /// Cache-Control of the request.
     pub cc: CacheControl,
     /// The length of the body.
@@ -58,14 +85,21 @@ pub(crate) struct Request {
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// Whether the client of an intercepted connection chose an address of the URL's host; empty
+    /// before that was verified.
+    pub(crate) is_verified: OnceCell<bool>,
     /// The name of the client, or why there is none; empty before a rule needs it.
     pub(crate) client_name: OnceCell<NameAnswer>,
+    /// The login of the client, or why it could not be checked; empty before a rule needs it.
+    pub(crate) login: OnceCell<Result<Checked, Failure>>,
     /// The decision of `cache`, once there is one. The list is asked once.
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
+    /// What helpers have told. A copy of the request shares it.
+    pub(crate) helped: Rc<Helped>,
     /// The connection that brought it.
     facts: Rc<ConnFacts>,
     /// The configuration under which it is served.
@@ -79,6 +113,8 @@ impl Request {
             head: RequestHead::default(),
             url: Url::default(),
             key: Key(0),
+            store_id: None,
+            rewritten: None,
             cc: CacheControl::default(),
             body: BodyLength::None,
             is_read: false,
@@ -86,10 +122,13 @@ impl Request {
             indirect_client: None,
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            is_verified: OnceCell::new(),
             client_name: OnceCell::new(),
+            login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
             notes: Rc::default(),
+            helped: Rc::default(),
             facts: Rc::clone(facts),
             snapshot: Arc::clone(snapshot),
         }
@@ -100,18 +139,26 @@ impl Request {
         self.head.clear();
         self.url.clear();
         self.key = Key(0);
+        self.store_id = None;
+        self.rewritten = None;
         self.cc = CacheControl::default();
         self.body = BodyLength::None;
         self.is_read = false;
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        self.is_verified = OnceCell::new();
         self.client_name = OnceCell::new();
+        self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
+        }
+        match Rc::get_mut(&mut self.helped) {
+            Some(own) => own.clear(),
+            None => self.helped = Rc::default(),
         }
         if !Rc::ptr_eq(&self.facts, facts) {
             self.facts = Rc::clone(facts);
@@ -128,7 +175,7 @@ impl Request {
         let facts = Rc::clone(&self.facts);
         self.take_client_notes();
         self.set_url(&facts)?;
-        self.key = Key::primary(self.url.as_bytes());
+        self.find_key();
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
@@ -136,6 +183,56 @@ impl Request {
             self.normalize_encoding();
         }
         Ok(())
+    }
+
+    /// Sets the key of the URL, or of the name that a rule gives its object.
+    fn find_key(&mut self) {
+        self.store_id = self.snapshot.rewriting.name_by_rule(self.url.as_bytes());
+        self.key = Key::primary(self.cache_url());
+    }
+
+    /// Gives the object another name than its URL.
+    pub(crate) fn set_store_id(&mut self, name: Box<[u8]>) {
+        self.store_id = Some(name);
+        self.key = Key::primary(self.cache_url());
+    }
+
+    /// The name of the object in the cache: usually its URL.
+    pub(crate) fn cache_url(&self) -> &[u8] {
+        self.store_id.as_deref().unwrap_or(self.url.as_bytes())
+    }
+
+    /// Another URL takes the place of the client's, as a helper wants it. The addresses of another
+    /// host are not known.
+    pub(crate) fn rewrite(&mut self, url: Url) {
+        let rewriter = self.snapshot.rewriting.rewriter.as_ref();
+        let keeps_host = rewriter.is_some_and(|rewriter| !rewriter.rewrites_host);
+        let host = keeps_host.then(|| {
+            let sent = self.head.fields.get(FieldName::Host);
+            sent.unwrap_or(self.url.authority()).into()
+        });
+        let is_elsewhere = (url.host(), url.port()) != (self.url.host(), self.url.port());
+        if is_elsewhere {
+            self.addresses = OnceCell::new();
+            self.permitted = RefCell::default();
+            // The client has chosen neither its name nor its address.
+            self.is_verified = OnceCell::from(true);
+        }
+        let before = std::mem::replace(&mut self.url, url);
+        let url = before.as_bytes().into();
+        self.rewritten = Some(Box::new(AsSent { url, host, is_elsewhere }));
+        self.find_key();
+    }
+
+    /// Whether a helper has rewritten the URL.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.rewritten.is_some()
+    }
+
+    /// The field Host towards servers.
+    pub(crate) fn host_field(&self) -> &[u8] {
+        let kept = self.rewritten.as_ref().and_then(|sent| sent.host.as_deref());
+        kept.unwrap_or(self.url.authority())
     }
 
     /// Begins with the annotations of the connection.
@@ -160,6 +257,11 @@ impl Request {
         let port = &facts.port;
         let default_host = port.defaultsite.as_deref().map(str::as_bytes);
         let invalid = |_| ErrorPage::InvalidUrl;
+        if let Some(original) = facts.original {
+            let site = original.to_string();
+            let site = Some(site.as_bytes());
+            return self.url.set_from_request(&self.head, b"http", site).map_err(invalid);
+        }
         if port.mode != PortMode::Accel {
             return self.url.set_from_request(&self.head, b"http", None).map_err(invalid);
         }
@@ -214,8 +316,14 @@ impl Request {
         again
     }
 
-    /// The name in pages and logs: the URL, or the target as received if it does not form a URL.
+    /// The name in pages: the URL as the client sent it, or the target as received if it does not
+    /// form a URL.
     pub(crate) fn shown_url(&self) -> &[u8] {
+        self.rewritten.as_ref().map_or(self.logged_url(), |sent| &sent.url)
+    }
+
+    /// The name in logs: the URL, also if a helper has put it there, or the target as received.
+    pub(crate) fn logged_url(&self) -> &[u8] {
         if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
     }
 
@@ -229,9 +337,35 @@ impl Request {
         &self.facts
     }
 
+    /// The name that the client gave when it logged in, right or wrong; `None` also if no rule has
+    /// asked for a login.
+    pub(crate) fn user_name(&self) -> Option<&str> {
+        self.login.get()?.as_ref().ok()?.name()
+    }
+
     /// The client's address.
     pub(crate) fn client_ip(&self) -> IpAddr {
         self.facts().client.ip()
+    }
+
+    /// Whether an intercepted request goes to an address that is not known to be its host's. What
+    /// comes from there, and what it asks for, is nothing to the cache.
+    pub(crate) fn goes_astray(&self) -> bool {
+        self.is_verified.get() == Some(&false)
+    }
+
+    /// The address to which the request goes instead of those of its host: the client of an
+    /// intercepted connection chose it, and it is not one of the host's, or `client_dst_passthru`
+    /// is on.
+    pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
+        let original = self.facts.original?;
+        // A helper has chosen another server.
+        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+            return None;
+        }
+        let goes_there =
+            self.snapshot.config.client_dst_passthru || self.is_verified.get() != Some(&true);
+        goes_there.then_some(original)
     }
 
     /// Whether the cache, or the fetch of another request, may answer it.

@@ -1,17 +1,20 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::HttpPort;
+use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
+use humboldt_net::proxy_header::{self, Announced};
 
+use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
@@ -19,7 +22,7 @@ use crate::errors::ErrorPage;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::indirect;
+use crate::rules::{balancer, indirect, original};
 use crate::special::{internal, unparsed};
 use crate::transaction::Transaction;
 
@@ -31,13 +34,13 @@ const KEEPALIVE_PROBES: u32 = 9;
 /// Serves a connection until it ends.
 pub async fn serve_connection(
     core: Rc<Core>,
-    stream: Stream,
+    mut stream: Stream,
     client: SocketAddr,
     port: Arc<HttpPort>,
 ) {
-    let Ok(local) = stream.local_addr() else { return };
+    let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
-    let connection = Rc::new(Connection::new(&core, client, local, port));
+    let connection = Rc::new(Connection::new(&core, ends, port));
     if connection.is_one_too_many() {
         core.count(Counter::ClientsTurnedAway, 1);
         tracing::debug!("{client}: its address has client_ip_max_connections already");
@@ -57,9 +60,107 @@ pub async fn answer_one(
     head: RequestHead,
 ) {
     let local = SocketAddr::new(client.ip(), port.port);
-    let connection = Connection::new(core, client, local, Arc::clone(port));
+    let connection = Connection::new(core, Ends::direct(client, local), Arc::clone(port));
     humboldt_exchange::answer(&connection, exchange, head).await;
     connection.is_closed.set(true);
+}
+
+/// The addresses of a connection: see [`ConnFacts`].
+pub(crate) struct Ends {
+    client: SocketAddr,
+    local: SocketAddr,
+    original: Option<SocketAddr>,
+    announced: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Of a connection that comes from the client itself.
+    pub(crate) fn direct(client: SocketAddr, local: SocketAddr) -> Self {
+        Self { client, local, original: None, announced: None }
+    }
+
+    /// `None`: no request of the connection may be answered.
+    async fn of(
+        core: &Core,
+        stream: &mut Stream,
+        client: SocketAddr,
+        port: &HttpPort,
+    ) -> Option<Self> {
+        let local = stream.local_addr().ok()?;
+        let direct = Self::direct(client, local);
+        if port.mode == PortMode::Intercept {
+            let original = Some(original_destination(stream, local, port)?);
+            return Some(Self { original, ..direct });
+        }
+        if port.mode == PortMode::Tproxy {
+            let original = handed_over(local, port)?;
+            let ip = port.addr.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+            let local = SocketAddr::new(ip, port.port);
+            return Some(Self { local, original: Some(original), ..direct });
+        }
+        if !port.requires_proxy_header {
+            return Some(direct);
+        }
+        Some(match announced(core, stream, client, local, port).await? {
+            Some(told) => Self { client: told.client, announced: Some(told.local), ..direct },
+            None => direct,
+        })
+    }
+}
+
+/// The address that the client of an intercepted connection connected to; `None` if the packet
+/// filter has not sent the connection here.
+fn original_destination(stream: &Stream, local: SocketAddr, port: &HttpPort) -> Option<SocketAddr> {
+    let canonical = |address: SocketAddr| SocketAddr::new(unmapped(address.ip()), address.port());
+    match stream.original_destination().map(canonical) {
+        // The packet filter may know a connection that it leaves as it is. A request would lead
+        // from here to here.
+        Ok(original) if original != canonical(local) => Some(original),
+        Ok(_) => {
+            tracing::debug!("port {}: a connection that was not redirected", port.name);
+            None
+        }
+        Err(error) => {
+            tracing::debug!("port {}: a connection that was not redirected: {error}", port.name);
+            None
+        }
+    }
+}
+
+/// The address that the client of a connection to a `tproxy` port connected to: that of the socket.
+/// `None` for a connection to the port itself.
+fn handed_over(local: SocketAddr, port: &HttpPort) -> Option<SocketAddr> {
+    if local.port() == port.port {
+        tracing::debug!("port {}: a connection that was not handed over", port.name);
+        return None;
+    }
+    Some(SocketAddr::new(unmapped(local.ip()), local.port()))
+}
+
+/// Reads the header of the PROXY protocol. `Some(None)`: it announces no client. `None`: the
+/// connection is not from a load balancer that is believed, or has no valid header in time.
+async fn announced(
+    core: &Core,
+    stream: &mut Stream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    port: &HttpPort,
+) -> Option<Option<Announced>> {
+    let snapshot = core.snapshot();
+    if !balancer::may_announce(&snapshot, port, peer, local) {
+        tracing::debug!("port {}: proxy_protocol_access denies {peer}", port.name);
+        return None;
+    }
+    let deadline = core.io.deadlines.slot();
+    deadline.arm(snapshot.config.request_start_timeout);
+    match deadline.guard(pin!(proxy_header::read(stream))).await {
+        Ok(Ok(header)) => Some(header),
+        Ok(Err(error)) => {
+            tracing::debug!("port {}: {peer}: {error}", port.name);
+            None
+        }
+        Err(_late) => None,
+    }
 }
 
 /// Sets `tcpkeepalive=` of the port.
@@ -95,19 +196,16 @@ pub(crate) enum Pending {
 
 impl Connection {
     /// Counts a connection.
-    pub(crate) fn new(
-        core: &Rc<Core>,
-        client: SocketAddr,
-        local: SocketAddr,
-        port: Arc<HttpPort>,
-    ) -> Self {
+    pub(crate) fn new(core: &Rc<Core>, ends: Ends, port: Arc<HttpPort>) -> Self {
+        let Ends { client, local, original, announced } = ends;
         core.connection_opened();
         core.count(Counter::ClientConnections, 1);
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
         let notes = RefCell::default();
-        let facts = Rc::new(ConnFacts { client, local, port, connections, notes });
+        let facts = ConnFacts { client, local, original, announced, port, connections, notes };
+        let facts = Rc::new(facts);
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }
@@ -182,6 +280,14 @@ impl Service for Connection {
                 request
             }
             Pending::Slow(request, admission) => {
+                let called = match admission {
+                    Admission::CallOut => Box::pin(callouts::run(core, client, request)).await,
+                    other => Ok((request, other)),
+                };
+                let (request, admission) = match called {
+                    Ok(called) => called,
+                    Err(answered) => return core.return_request(answered),
+                };
                 let mut transaction = Transaction::new(core, client, &request);
                 let outcome = Box::pin(pipeline::proceed(&mut transaction, admission)).await;
                 transaction.end(outcome);
@@ -207,6 +313,9 @@ impl Service for Connection {
 /// Fills in everything that follows from the request head.
 fn complete(core: &Core, client: &ClientExchange, request: &mut Request) -> Result<(), ErrorPage> {
     request.complete(client.request_body(), core.now())?;
+    if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
+        return Err(ErrorPage::HostConflict);
+    }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),
         None => None,

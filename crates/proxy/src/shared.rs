@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{self, Counter, Counters};
 use humboldt_conf::Config;
+use humboldt_helpers::Helpers;
 use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
@@ -33,6 +34,14 @@ pub struct Page {
 pub trait InternalPages: Send + Sync {
     /// The page called `name` (`info`, `counters`, `metrics`, …); `None` if there is none.
     fn page(&self, name: &str) -> Option<Page>;
+}
+
+/// Gets the logins of a configuration ready.
+fn begin_logins(snapshot: &Snapshot, earlier: Option<&Snapshot>) {
+    if let Some(logins) = &snapshot.logins {
+        let earlier = earlier.and_then(|earlier| earlier.logins.as_ref());
+        logins.logins.begin(earlier.map(|earlier| &earlier.logins));
+    }
 }
 
 /// Whether a page is closed to everybody (`cachemgr_passwd`).
@@ -62,6 +71,8 @@ pub struct Shared {
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
+    /// Processes of helper programs.
+    pub helpers: Helpers,
     internal: OnceLock<Box<dyn InternalPages>>,
 }
 
@@ -74,6 +85,7 @@ impl Shared {
         names: Arc<NameCache>,
         cores: usize,
     ) -> Arc<Self> {
+        begin_logins(&snapshot, None);
         Arc::new(Self {
             snapshot: ArcSwap::new(snapshot),
             access_logs: ArcSwap::from_pointee(access_logs),
@@ -85,6 +97,7 @@ impl Shared {
             client_counts: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
+            helpers: Helpers::default(),
             internal: OnceLock::new(),
         })
     }
@@ -101,6 +114,7 @@ impl Shared {
 
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
+        begin_logins(&snapshot, Some(&self.snapshot.load()));
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }

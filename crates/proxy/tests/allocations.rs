@@ -35,9 +35,9 @@ const LINES_BYTES: usize = 150 * HITS as usize;
 
 const SIZES_BYTES: [usize; 2] = [1 << 10, 13 << 10];
 
-fn shared(sink: &Arc<LineSink>) -> Arc<Shared> {
+fn shared(sink: &Arc<LineSink>, rules: &str) -> Arc<Shared> {
     let (config, diagnostics) =
-        humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
+        humboldt_conf::parse_str("test", &format!("http_port 3128\n{rules}"));
     assert!(!diagnostics.has_errors());
     let cache = Cache::new(CacheSettings::SMALL, 1, Vec::new(), Arc::new(NoEvents));
     let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
@@ -129,12 +129,29 @@ fn allocations(
 
 #[test]
 fn a_hit_from_memory_allocates_nothing() {
+    count_hits("http_access allow all\n", "");
+}
+
+/// The first request has its password checked, on a thread; then its credentials are remembered.
+#[test]
+fn a_hit_with_a_login_that_is_remembered_allocates_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("passwd");
+    // The password is `secret`.
+    std::fs::write(&file, "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").expect("a password file");
+    let program = format!("auth_param basic program /x/basic_ncsa_auth {}", file.display());
+    let rules = "acl staff proxy_auth anna bo\nhttp_access allow staff\nhttp_access deny all\n";
+    count_hits(&format!("{program}\n{rules}"), "Proxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n");
+}
+
+/// Counts what hits allocate under these rules, for requests with these fields.
+fn count_hits(rules: &str, fields: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let service = LogService::start().expect("a log thread");
     let options = SinkOptions { cores: 1, ..SinkOptions::default() };
     let destination = Destination::File(dir.path().join("access.log"));
     let sink = service.open(destination, options).expect("a log");
-    let shared = shared(&sink);
+    let shared = shared(&sink, rules);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = Rc::new(LocalSet::new());
@@ -142,7 +159,8 @@ fn a_hit_from_memory_allocates_nothing() {
     let core = (&runtime, &*local);
     let mut hits = 0;
     for body in SIZES_BYTES {
-        let request = format!("GET http://192.0.2.1/{body} HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n");
+        let request =
+            format!("GET http://192.0.2.1/{body} HTTP/1.1\r\nHost: 192.0.2.1\r\n{fields}\r\n");
         allocations(core, &mut client, request.as_bytes(), body, WARM_UP_HITS);
         enlarge_buffers(&service, &sink);
         let none = allocations(core, &mut client, request.as_bytes(), body, 0);
@@ -152,6 +170,6 @@ fn a_hit_from_memory_allocates_nothing() {
         assert_eq!(shared.times.results(Tag::MemHit).requests, hits);
     }
     // The count can see what is allocated: a miss of one more object.
-    let request = b"GET http://192.0.2.1/10 HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n";
-    assert!(allocations(core, &mut client, request, 10, 1) > 0);
+    let request = format!("GET http://192.0.2.1/10 HTTP/1.1\r\nHost: 192.0.2.1\r\n{fields}\r\n");
+    assert!(allocations(core, &mut client, request.as_bytes(), 10, 1) > 0);
 }

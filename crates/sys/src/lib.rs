@@ -2,6 +2,7 @@
 
 pub mod aligned;
 pub mod append_buffer;
+pub mod core_dumps;
 pub mod cpu;
 pub mod daemon;
 pub mod descriptors;

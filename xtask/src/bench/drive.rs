@@ -30,6 +30,13 @@ const SCATTER: u64 = 1_000_003;
 /// A hit of Humboldt, and of Squid.
 const HIT_MARK: HitMark = HitMark { field: "x-cache", begin: "HIT" };
 
+/// The only line of a password file, with a hash that is made to be slow.
+pub(super) const LOGIN_PASSWORDS: &str =
+    "anna:$2y$10$W6la79xGpjTnpNT1P/0L9eQk/AyTphxbvcem4pun.7qF7c.6R08m.\n";
+
+/// Its name and password.
+const LOGIN_FIELD: &str = "Proxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the server
@@ -61,6 +68,8 @@ pub(super) struct Drive {
     pub(super) connections: usize,
     /// Highest rate; `None` for the next request as soon as a connection is free.
     pub(super) requests_per_s: Option<f64>,
+    /// Each request has the credentials of [`LOGIN_PASSWORDS`].
+    pub(super) login: bool,
     pub(super) limit: Duration,
 }
 
@@ -89,6 +98,7 @@ impl Drive {
             zipf: None,
             connections: CONNECTIONS,
             requests_per_s: None,
+            login: false,
             limit: LIMIT,
         }
     }
@@ -165,7 +175,7 @@ impl Drive {
             timeout_s: self.limit.as_secs_f64(),
             keep_alive: true,
             requests_per_s_max: self.requests_per_s,
-            url_fields: "",
+            url_fields: if self.login { LOGIN_FIELD } else { "" },
             hit_mark: Some(HIT_MARK),
             ..Bang::new(route)
         }

@@ -15,6 +15,9 @@ const CACHE_MEM_MB: u64 = 256;
 /// CPU of a memory hit over the floor's, at most.
 const TARGET_RATIO: f64 = 1.35;
 
+/// CPU of a hit of a user whose login is remembered over that of a hit without a login, at most.
+const LOGIN_RATIO_MAX: f64 = 1.1;
+
 /// CPU of the origin per hit, at most; a miss costs it at least five times as much.
 const MAX_ORIGIN_US: f64 = 1.0;
 
@@ -24,9 +27,13 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     for cache in subjects::caches(plan) {
         all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
     }
+    all.extend(subjects::with_login(plan, origin.address, CACHE_MEM_MB)?);
     for (body_bytes, label) in SIZES {
-        let load =
-            |subject| Drive { objects: 1, ..load::endless(subject, origin.address, body_bytes) };
+        let load = |subject: &Subject| Drive {
+            objects: 1,
+            login: subject.name == "login",
+            ..load::endless(subject, origin.address, body_bytes)
+        };
         for subject in &all {
             // Three times, so that every cache stores the object.
             let warm = Drive { requests: 3, connections: 1, ..load(subject) };
@@ -95,6 +102,18 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
         ["memory hit", "req/s", "CPU µs/request", "ratio to the floor", "p99 ms", "target"];
     table::print(&heading, &rows.collect::<Vec<_>>());
     beside_old::print(all, samples);
+    print_login(all, samples);
+}
+
+/// The ratio of hits of users who have logged in to hits of others.
+fn print_login(all: &[Subject], samples: &[Vec<Sample>]) {
+    let Some(ratios) = beside_old::ratios("login", "humboldt", all, samples) else { return };
+    let is_reached = table::median(&ratios) <= LOGIN_RATIO_MAX;
+    println!(
+        "\nwith a login ÷ without: {} (asked: ≤ {LOGIN_RATIO_MAX}): {}",
+        table::with_range(&ratios, 3),
+        if is_reached { "reached" } else { "missed" }
+    );
 }
 
 fn verdict(name: &str, ratio: f64) -> String {

@@ -1,6 +1,6 @@
 //! The servers that are compared, each started with a sensible best configuration.
 
-use super::{Plan, peers};
+use super::{Plan, drive, peers};
 use crate::Outcome;
 use crate::processes::{Running, free_address};
 use std::fs;
@@ -64,6 +64,21 @@ const CACHES: [(&str, Style, Prepare); 5] = [
 
 /// An older humboldt, which takes part only where it is asked for (`--old`).
 const OLD: (&str, Style, Prepare) = ("old", Style::Forward, old);
+
+/// Humboldt for users who have logged in.
+const LOGIN: (&str, Style, Prepare) = ("login", Style::Forward, login);
+
+/// Humboldt with a list of users in its rules, if Humboldt takes part.
+pub(super) fn with_login(
+    plan: &Plan,
+    origin: SocketAddr,
+    cache_mem_mb: u64,
+) -> Outcome<Option<Subject>> {
+    match plan.wants("humboldt") {
+        true => cache(plan, LOGIN, origin, cache_mem_mb),
+        false => Ok(None),
+    }
+}
 
 /// The caches of this run: the older humboldt has its turn right behind the newer one.
 pub(super) fn caches(plan: &Plan) -> Vec<(&'static str, Style, Prepare)> {
@@ -182,12 +197,27 @@ fn old(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
     plan.old.as_deref().map(|program| with_memory(program, setting)).transpose()
 }
 
+/// The default access rules, but that clients have to log in.
+fn login(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
+    let Some(program) = plan.humboldt.as_deref() else { return Ok(None) };
+    let file = setting.folder.join("passwd");
+    fs::write(&file, drive::LOGIN_PASSWORDS)?;
+    let program_line = format!("auth_param basic program /x/basic_ncsa_auth {}", file.display());
+    let acl = "acl users proxy_auth anna bo\nhttp_access allow localhost users";
+    let rules = DEFAULT_RULES.replace("http_access allow localhost\n", &format!("{acl}\n"));
+    with_rules(program, setting, &format!("{program_line}\n{rules}")).map(Some)
+}
+
 /// Memory only, the default access rules, and an access log.
 pub(super) fn with_memory(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
+    with_rules(program, setting, DEFAULT_RULES)
+}
+
+fn with_rules(program: &Path, setting: &Setting<'_>, rules: &str) -> Outcome<Command> {
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\
-         access_log stdio:{folder}/access.log squid\ncache_log {folder}/cache.log\n{DEFAULT_RULES}",
+         access_log stdio:{folder}/access.log squid\ncache_log {folder}/cache.log\n{rules}",
         setting.listen, setting.cache_mem_mb
     );
     let configuration = setting.folder.join("squid.conf");

@@ -18,6 +18,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
         "core.rs",
         "cut.rs",
         "errors.rs",
+        "helped.rs",
         "outcome.rs",
         "request.rs",
         "shared.rs",
@@ -29,7 +30,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
     &["transaction.rs"],
     &["reply/"],
     &["special/"],
-    &["lib.rs", "pipeline.rs", "serve.rs"],
+    &["lib.rs", "pipeline.rs", "callouts.rs", "serve.rs"],
 ];
 
 /// Sockets by their names.

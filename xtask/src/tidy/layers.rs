@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 21] = [
+const ROWS: [&str; 22] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -22,6 +22,7 @@ const ROWS: [&str; 21] = [
     "humboldt-logs",
     "humboldt-net",
     "humboldt-helpers",
+    "humboldt-logins",
     "humboldt-exchange",
     "humboldt-proxy",
     "humboldt-admin",

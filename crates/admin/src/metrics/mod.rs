@@ -3,6 +3,7 @@
 mod exposition;
 
 use humboldt_base::counters::Counter;
+use humboldt_helpers::Statistics;
 use humboldt_logs::access::Tag;
 use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::TimesOf;
@@ -40,6 +41,7 @@ const fn family(
 }
 
 const DIR: &[&str] = &["dir", "path", "scheme"];
+const HELPER: &[&str] = &["kind", "helper"];
 
 /// Everything but the plain counters of [`Counter::ALL`].
 pub(crate) const FAMILIES: &[Family] = &[
@@ -206,6 +208,41 @@ pub(crate) const FAMILIES: &[Family] = &[
             out.add(&["major"], f.process.major_faults);
             out.add(&["minor"], f.process.minor_faults);
         },
+    ),
+    family(
+        "helper_processes",
+        Kind::Gauge,
+        HELPER,
+        "Processes of a helper program that take questions.",
+        |f, out| helpers(f, out, |helper| helper.active as u64),
+    ),
+    family(
+        "helper_queue",
+        Kind::Gauge,
+        HELPER,
+        "Questions that wait for a process of a helper program.",
+        |f, out| helpers(f, out, |helper| helper.queue as u64),
+    ),
+    family(
+        "helper_requests_total",
+        Kind::Counter,
+        HELPER,
+        "Questions to a helper program since the last reconfiguration.",
+        |f, out| helpers(f, out, |helper| helper.requests),
+    ),
+    family(
+        "helper_replies_total",
+        Kind::Counter,
+        HELPER,
+        "Answers of a helper program since the last reconfiguration.",
+        |f, out| helpers(f, out, |helper| helper.replies),
+    ),
+    family(
+        "helper_timeouts_total",
+        Kind::Counter,
+        HELPER,
+        "Questions without an answer in time since the last reconfiguration.",
+        |f, out| helpers(f, out, |helper| helper.timed_out),
     ),
     family("store_objects", Kind::Gauge, DIR, "Objects in a cache directory.", |f, out| {
         dirs(f, out, |dir| dir.stats.objects.into());
@@ -376,6 +413,12 @@ fn windows(figures: &Figures, out: &mut Samples<'_>, ratio: Ratio) {
 fn dirs(figures: &Figures, out: &mut Samples<'_>, read: fn(&DirFigures) -> Number) {
     for dir in &figures.dirs {
         out.add(&[&dir.index.to_string(), &dir.path, dir.scheme], read(dir));
+    }
+}
+
+fn helpers(figures: &Figures, out: &mut Samples<'_>, read: fn(&Statistics) -> u64) {
+    for helper in figures.helpers.iter().filter(|helper| helper.is_in_force) {
+        out.add(&[helper.kind.name(), &helper.name], read(helper));
     }
 }
 

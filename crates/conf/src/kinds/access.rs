@@ -80,17 +80,21 @@ impl Kind for ManagerPasswords {
 
 impl Kind for MissingFilters {
     type Out = Vec<MissingFilter>;
-    const NAME: &'static str = "`url_rewrite`, `adaptation` or `ssl_bump`";
+    const NAME: &'static str = "`adaptation` or `ssl_bump`";
 
     fn apply(out: &mut Vec<MissingFilter>, line: &mut Line<'_>) -> Result<(), Problem> {
         let mut next = Some(line.expect("a filter")?);
         while let Some(token) = next {
             let known = MissingFilter::ALL.into_iter().find(|filter| filter.name() == token.text);
-            out.push(
-                known.ok_or_else(|| {
-                    token.error(format!("`{}` is not {}", token.text, Self::NAME))
-                })?,
-            );
+            match known {
+                Some(filter) => out.push(filter),
+                // Files of earlier versions.
+                None if token.text == "url_rewrite" => {
+                    let why = "`url_rewrite` has no effect here: `url_rewrite_program` is obeyed";
+                    line.warn(&token, why, Some("remove the word"));
+                }
+                None => return Err(token.error(format!("`{}` is not {}", token.text, Self::NAME))),
+            }
             next = line.next()?;
         }
         Ok(())
@@ -255,11 +259,10 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_evaluated_is_never_skipped() {
-        let found = errors(
-            "acl users proxy_auth REQUIRED\nhttp_access deny !users\nhttp_access allow all\n",
-        );
+        let found =
+            errors("acl users ident REQUIRED\nhttp_access deny !users\nhttp_access allow all\n");
         assert!(found[0].contains("cannot be evaluated: `users`"), "{found:?}");
-        let nested = "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
+        let nested = "acl users ident REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
         assert!(errors(nested)[0].contains("`users`"));
     }
 
@@ -314,10 +317,11 @@ mod tests {
 
     #[test]
     fn a_group_that_becomes_unusable_later_is_found() {
-        let text = "acl g any-of localhost\nacl h any-of g\nhttp_access deny h\nacl u proxy_auth REQUIRED\n";
+        let text =
+            "acl g any-of localhost\nacl h any-of g\nhttp_access deny h\nacl u ident REQUIRED\n";
         assert!(errors(text).is_empty());
         let found = errors(&format!("{text}acl g any-of u\n"));
-        assert!(found.len() == 1 && found[0].contains("`u` is of type `proxy_auth`"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("`u` is of type `ident`"), "{found:?}");
         let circle =
             "acl a any-of localhost\nacl b any-of a\nacl a any-of b\nhttp_access allow a\n";
         assert!(errors(circle).is_empty(), "the rules refuse circles");

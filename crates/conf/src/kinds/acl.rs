@@ -33,12 +33,21 @@ impl Kind for Acls {
         let kind = read_kind(&type_token, line)?;
         let index = find_or_define(out, &name, kind, &type_token, line)?;
         let mut values = Vec::new();
-        let flags = read_flags(kind, &mut values, line)?;
+        let mut flags = read_flags(kind, &mut values, line)?;
+        if kind == AclKind::External {
+            let is_second = out.get(index).is_some_and(|def| !def.values.is_empty());
+            flags.needs_user = read_external(&name, is_second, &mut values, line)?;
+        }
         let annotations = match kind.annotates() {
             true => read_annotations(line)?,
             false => Vec::new(),
         };
         read_values(kind, &name, &mut values, line)?;
+        // As in Squid the first word only: any other one is the name of a user.
+        if is_user_kind(kind) && values.first().is_some_and(|first| first == "REQUIRED") {
+            flags.every_user = true;
+            values.remove(0);
+        }
         if kind == AclKind::Has && values.len() != 1 {
             let why = format!("a line of `{}` has one component, not {}", name.text, values.len());
             return Err(type_token
@@ -50,7 +59,14 @@ impl Kind for Acls {
         def.annotations.extend(annotations);
         let resets_case = kind.is_regex() && note_case(&name, &values, line);
         append(def, values, &name, resets_case)?;
-        if def.values.is_empty() && def.annotations.is_empty() {
+        if def.flags.every_user && !def.values.is_empty() {
+            let why = format!(
+                "`{}` has `REQUIRED`, which every user matches: the names mean nothing",
+                name.text
+            );
+            line.warn(&name, why, None);
+        }
+        if def.values.is_empty() && def.annotations.is_empty() && !def.flags.every_user {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
         remember_usability(kind, index, out, line);
@@ -147,12 +163,38 @@ fn read_flags(
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
             "-n" => flags.no_lookup = true,
+            "-i" => flags.ignore_case = true,
+            "-s" => flags.strict = true,
             flag if is_list_flag(flag) => flags.delimiters = Some(read_delimiters(&token)?),
             // Of kinds that no rule may use yet.
             _ => {}
         }
     }
     Ok(flags)
+}
+
+/// Reads the name of the helper; returns whether its questions name a checked user.
+fn read_external(
+    name: &Token,
+    is_second: bool,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<bool, Problem> {
+    if is_second {
+        return Err(name.error(format!("`{}` can have one line only, as in Squid", name.text)));
+    }
+    let token = line.expect("the name of an external_acl_type")?;
+    let known = &line.state.external_types;
+    let Some((_, needs_user)) = known.iter().find(|(known, _)| *known == token.text) else {
+        let why = format!("no external_acl_type above is named `{}`", token.text);
+        let suggestion = suggest(&token.text, known.iter().map(|(name, _)| name.as_str()));
+        return Err(match suggestion {
+            Some(name) => token.error(why).with_help(format!("did you mean `{name}`?")),
+            None => token.error(why),
+        });
+    };
+    values.push(token.text);
+    Ok(*needs_user)
 }
 
 fn is_user_kind(kind: AclKind) -> bool {
@@ -206,7 +248,7 @@ fn read_values(
 /// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
-    matches!(kind, K::ReqHeader | K::RepHeader | K::Note | K::External)
+    matches!(kind, K::ReqHeader | K::RepHeader | K::Note)
 }
 
 /// The path in a value `"path"`, which is replaced by the lines of that file.
@@ -265,6 +307,10 @@ fn strip_comment(row: &str) -> &str {
 
 fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
+    into.ignore_case |= flags.ignore_case;
+    into.every_user |= flags.every_user;
+    into.strict |= flags.strict;
+    into.needs_user |= flags.needs_user;
     if flags.delimiters.is_some() {
         into.delimiters = flags.delimiters;
     }

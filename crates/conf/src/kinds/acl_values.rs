@@ -30,7 +30,7 @@ pub(super) fn check_value(
         AclKind::AnyOf | AclKind::AllOf => return check_reference(value, acl, line),
         AclKind::Port | AclKind::LocalPort => check_range(value, u64::from(u16::MAX), "port")?,
         AclKind::HttpStatus => check_range(value, 999, "status code")?,
-        AclKind::MaxConn => check_number(value)?,
+        AclKind::MaxConn | AclKind::MaxUserIp => check_number(value)?,
         AclKind::Random => check_probability(value)?,
         AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => {
             check_domain(value, line)

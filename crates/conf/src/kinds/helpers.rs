@@ -34,6 +34,7 @@ pub(crate) fn read_children(line: &mut Line<'_>) -> Result<HelperChildren, Probl
         }
         if options::is_wanted(CHILDREN, &token, line)? {
             set_option(&mut children, &mut queue_size, &token, "")?;
+            crop_channels(&mut children, &token, line);
         }
     }
     settle(&mut children, queue_size, line);
@@ -54,7 +55,7 @@ pub(super) fn set_option(
         "startup" => children.startup = number(token, value, 0, HelperChildren::PROCESSES_MAX)?,
         "idle" => children.idle = number(token, value, 0, HelperChildren::PROCESSES_MAX)?,
         "concurrency" => {
-            children.concurrency = number(token, value, 0, HelperChildren::CHANNELS_MAX)?;
+            children.concurrency = number(token, value, 0, u32::MAX)?;
         }
         "queue-size" => *queue_size = Some(number(token, value, 0, u32::MAX)?),
         "reservation-timeout" => {
@@ -64,6 +65,15 @@ pub(super) fn set_option(
         _ => return Err(token.error(format!("`{name}` is not known"))),
     }
     Ok(())
+}
+
+/// Crops the number of channels to the most that there are.
+pub(super) fn crop_channels(children: &mut HelperChildren, token: &Token, line: &mut Line<'_>) {
+    let most = HelperChildren::CHANNELS_MAX;
+    if children.concurrency > most {
+        line.warn(token, format!("`{}`: {most} are used, the most", token.text), None);
+        children.concurrency = most;
+    }
 }
 
 /// Makes the numbers fit each other, as Squid does.

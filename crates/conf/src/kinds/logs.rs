@@ -295,7 +295,7 @@ mod tests {
         };
         let (errors, warnings, text) = found("%sn");
         assert!((errors, warnings) == (0, 1) && text.contains("t:3:17"), "{text}");
-        assert_eq!(found("%master_xaction %ssl::>sni %{note}un %<h").1, 4);
+        assert_eq!(found("%master_xaction %ssl::>sni %{x}ui %<h").1, 4);
         assert_eq!(found("%zz").0, 1);
         let add = "request_header_add X \"%>a %sn %zz\" all";
         let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{add}\n"));

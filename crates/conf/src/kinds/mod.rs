@@ -7,17 +7,19 @@ mod access;
 mod acl;
 mod acl_values;
 mod annotations;
+mod auth;
+mod auth_digest;
 mod cache_dir;
 mod dir_options;
+mod external;
 mod headers;
-// The directives that use it follow.
-#[allow(dead_code)]
 mod helpers;
 mod logs;
 mod network;
 mod options;
 mod peers;
 mod reference;
+mod rewriting;
 mod scalar;
 mod storage;
 mod units;
@@ -25,12 +27,15 @@ mod units;
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use annotations::NoteRules;
+pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use reference::options_table;
+pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
 pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,

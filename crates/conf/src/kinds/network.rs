@@ -29,6 +29,9 @@ const NO_TLS: Status = Status::Ignored(
 pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Works => {
         "accel" "", "The port of an accelerator in front of servers.";
+        "intercept" "", "Connections that the packet filter of this machine redirects (NAT). One that it has not redirected is closed.";
+        "transparent" "", "Old name of `intercept`.";
+        "tproxy" "", "Connections that the packet filter hands over without changing their addresses (TPROXY). Servers see the client's own address where `spoof_client_ip` allows.";
         "name" "=NAME", "Name for `myportname`; the text before the options by default.";
         "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
         "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
@@ -36,6 +39,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "vport" "[=PORT]", "Accelerator: URLs have this port, or that of the line, instead of the one in the Host field.";
         "protocol" "=http|https", "Accelerator: the scheme of the URLs.";
         "allow-direct" "", "Accelerator: requests may go to the host that they name.";
+        "require-proxy-header" "", "Connections begin with a header of the PROXY protocol, version 1 or 2, and come from those whom `proxy_protocol_access` allows. Others are closed.";
         "ignore-cc" "", "Cache-Control of requests is ignored.";
         "ipv4" "", "The wildcard address means IPv4 only.";
         "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
@@ -53,16 +57,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
     Status::Ignored("it is an option of `ftp_port`") => {
         "ftp-track-dirs" "", "FTP directories are tracked.";
-    }
-    Status::Unsupported("the address that the client chose (SO_ORIGINAL_DST) is not read, and with Host alone any page could reach any host; send clients here by their own settings (PAC, WPAD)") => {
-        "intercept" "", "Connections that the packet filter redirects.";
-        "transparent" "", "Old name of `intercept`.";
-    }
-    Status::Unsupported("transparent proxying with the client's address is not implemented") => {
-        "tproxy" "", "Redirected connections that keep their addresses.";
-    }
-    Status::Unsupported("the PROXY protocol is not implemented, and clients' addresses would be wrong without it") => {
-        "require-proxy-header" "", "Connections begin with a header of the PROXY protocol.";
     }
     NO_TLS => {
         "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
@@ -101,6 +95,10 @@ impl Kind for Ports {
                     other_option(&mut port, &token, name, value)?;
                 }
             }
+        }
+        if port.requires_proxy_header && port.mode.is_intercepted() {
+            let message = "a redirected connection has no header of the PROXY protocol";
+            return Err(spec.error(message).with_help("give each a port of its own"));
         }
         if let Some(other) =
             out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
@@ -178,6 +176,8 @@ fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
 fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, Problem> {
     let mode = match name {
         "accel" | "vhost" => PortMode::Accel,
+        "intercept" | "transparent" => PortMode::Intercept,
+        "tproxy" => PortMode::Tproxy,
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
@@ -236,6 +236,7 @@ fn other_option(
 ) -> Result<(), Problem> {
     match (name, value) {
         ("ignore-cc", _) => port.ignore_cc = true,
+        ("require-proxy-header", _) => port.requires_proxy_header = true,
         ("name", Some("")) => return Err(token.error("the name is missing")),
         ("name", Some(name)) => name.clone_into(&mut port.name),
         ("ipv4", _) if matches!(port.addr, Some(IpAddr::V6(_))) => {
@@ -376,11 +377,14 @@ mod tests {
         assert_eq!(p.tcpkeepalive, Some(TcpKeepalive { idle_s: 60, interval_s: 30, timeout_s: 3 }));
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
-        assert!(port("80 require-proxy-header").is_err());
-        for option in ["intercept", "transparent", "tproxy"] {
-            let why = port(&format!("80 {option}")).expect_err("redirected connections");
-            assert!(why.contains(&format!("`{option}` is not supported")), "{why}");
+        assert!(port("80 require-proxy-header").expect("parses").requires_proxy_header);
+        assert_eq!(port("80 tproxy").expect("parses").mode, PortMode::Tproxy);
+        assert!(port("80 tproxy intercept").is_err());
+        for option in ["intercept", "transparent"] {
+            let port = port(&format!("80 {option} name=a")).expect("parses");
+            assert_eq!((port.mode, &*port.name), (PortMode::Intercept, "a"));
         }
+        assert!(port("80 intercept defaultsite=x").is_err() && port("80 intercept accel").is_err());
         let (config, found) =
             parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
         assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 3));

@@ -32,7 +32,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "carp" "", "The URL decides, by Squid's CARP: each parent has its share of the URLs, as large as its `weight`.";
         "sourcehash" "", "The address of the client decides, in the same way.";
         "weight" "=N", "Share of such parents, at least 1, which is the default.";
-        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those that the client sends go on as they are, except NTLM, Negotiate and Kerberos; without, Proxy-Authorization does not.";
+        "login" "=USER:PASSWORD|*:PASSWORD|PASS|PASSTHRU|PROXYPASS", "Credentials, percent-encoded; with `*` the name of the user who has logged in, `-` for nobody. With `PASS` and `PASSTHRU` those that the client sends go on as they are, except NTLM, Negotiate and Kerberos; without, neither Proxy-Authorization does nor an Authorization with which the client has logged in here. With `PASS` and `PROXYPASS` `user=` and `password=` of a helper of `external_acl_type` take the place of credentials that the client does not send. `PROXYPASS` also sends Basic credentials for this proxy to an `originserver` as Authorization.";
         "forceddomain" "=HOST", "Host field of requests to it.";
         "proxy-only" "", "Its answers are not stored.";
         "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";
@@ -41,7 +41,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "no-digest" "", "Its digest is not fetched: so far none is.";
         "no-netdb-exchange" "", "No distances are fetched from it: so far none are.";
         "no-delay" "", "Delay pools do not slow it down: so far there are none.";
-        "no-tproxy" "", "Clients' addresses are not used towards it: they never are.";
+        "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
     }
     Status::Ignored("users are not authenticated, so parents are tried in the order of the file") => {
         "userhash" "", "The name of the user decides.";
@@ -109,6 +109,7 @@ impl Kind for Peers {
             selection: PeerSelection::InOrder,
             weight: 1,
             login: None,
+            no_tproxy: false,
             forceddomain: None,
             connect_timeout: None,
             connect_fail_limit: 10,
@@ -167,6 +168,7 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
     }
     match name {
         "proxy-only" => peer.proxy_only = true,
+        "no-tproxy" => peer.no_tproxy = true,
         "default" => peer.default = true,
         "originserver" => peer.originserver = true,
         "round-robin" | "weighted-round-robin" => peer.selection = PeerSelection::RoundRobin,
@@ -190,16 +192,21 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
 }
 
 fn read_login(token: &Token, value: &str) -> Result<PeerLogin, Problem> {
-    if matches!(value, "PASS" | "PASSTHRU") {
-        return Ok(PeerLogin::OfClient);
+    match value {
+        "PASS" => return Ok(PeerLogin::OfClient),
+        "PASSTHRU" => return Ok(PeerLogin::Unchanged),
+        "PROXYPASS" => return Ok(PeerLogin::OfClientForServer),
+        _ => {}
     }
     let login = percent_decode(value);
-    if login.contains(':') && !login.starts_with('*') {
-        return Ok(PeerLogin::Own(login));
+    match login.strip_prefix('*') {
+        Some(text) if text.starts_with(':') => Ok(PeerLogin::NameOfUser(text.to_owned())),
+        None if login.contains(':') => Ok(PeerLogin::Own(login)),
+        _ => Err(token.error(format!("`login={value}` is not supported")).with_help(
+            "write `login=USER:PASSWORD`, `login=*:PASSWORD`, `login=PASS`, `login=PASSTHRU` or \
+             `login=PROXYPASS`",
+        )),
     }
-    let problem =
-        token.error(format!("`login={value}` is not supported: users are not authenticated"));
-    Err(problem.with_help("write `login=USER:PASSWORD`, `login=PASS` or `login=PASSTHRU`"))
 }
 
 fn number(token: &Token, value: &str) -> Result<u32, Problem> {
@@ -299,6 +306,18 @@ mod tests {
     }
 
     #[test]
+    fn credentials_can_be_those_of_the_client() {
+        for (text, wanted) in [
+            ("PASSTHRU", PeerLogin::Unchanged),
+            ("PROXYPASS", PeerLogin::OfClientForServer),
+            ("*:a%20b", PeerLogin::NameOfUser(":a b".into())),
+        ] {
+            let config = parse(&format!("cache_peer a parent 80 0 login={text}"));
+            assert_eq!(config.expect("parses").cache_peer[0].login, Some(wanted), "{text}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         for bad in [
             "cache_peer a parent 0 0",
@@ -309,7 +328,7 @@ mod tests {
             "cache_peer a sibling 80 0 carp",
             "cache_peer a parent 443 0 tls",
             "cache_peer a parent 443 0 sslcafile=/x",
-            "cache_peer a parent 80 0 login=*:x",
+            "cache_peer a parent 80 0 login=*",
             "cache_peer a parent 80 0 login=NEGOTIATE",
             "cache_peer a parent 80 0 weight",
             "cache_peer a parent 80 0 name=",

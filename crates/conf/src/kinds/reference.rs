@@ -1,13 +1,20 @@
 //! What the reference says about options.
 
-use super::{dir_options, network, options, peers, storage};
-use crate::log_codes;
+use super::{dir_options, external, helpers, network, options, peers, storage};
+use crate::{external_format, log_codes};
 
 /// Tables of options for the reference, below the directive that has them.
 pub(crate) fn options_table(directive: &str) -> Option<String> {
     match directive {
         "cache_dir" => Some(dir_options::docs_table()),
         "cache_peer" => Some(options::docs_table(peers::OPTIONS)),
+        "external_acl_type" => {
+            let options = options::docs_table(external::OPTIONS);
+            Some(format!("{options}\n{}", external_format::docs_table()))
+        }
+        "url_rewrite_children" | "store_id_children" => {
+            Some(options::docs_table(helpers::CHILDREN))
+        }
         "http_port" => Some(options::docs_table(network::OPTIONS)),
         "refresh_pattern" => Some(options::docs_table(storage::REFRESH_OPTIONS)),
         "logformat" => Some(log_codes::docs_table()),

@@ -157,7 +157,7 @@ fn split_number(text: &str) -> (&str, &str) {
 
 /// Reads `NUMBER UNIT` or `NUMBERUNIT`. A bare number counts in seconds, with a warning, as old
 /// versions of Squid did.
-fn read_time(line: &mut Line<'_>, smallest: Duration) -> Result<Duration, Problem> {
+pub(super) fn read_time(line: &mut Line<'_>, smallest: Duration) -> Result<Duration, Problem> {
     let token = line.expect("a time")?;
     let (number, suffix) = split_number(&token.text);
     let value: f64 = number.parse().map_err(|_| not_a_time(&token))?;

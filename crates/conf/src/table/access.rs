@@ -9,6 +9,53 @@ macro_rules! working {
     /// is compared without regard to case. A value `"file"` is replaced by the lines of that file.
     /// Predefined: `all`, `manager`, `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
+    /// Declares a helper program that answers `external` ACLs. It gets a line with the words of
+    /// FORMAT for each question, and answers `OK` (the ACL matches) or `ERR`, perhaps with
+    /// `user=`, `password=`, `message=`, `tag=`, `log=` and other pairs, which become annotations.
+    /// Without an answer, or with `BH`, the rule cannot be evaluated, and the request is refused.
+    external_acl_type: Vec<ExternalAclType> = ExternalAclTypes(""),
+        "external_acl_type NAME [OPTION ...] FORMAT ... HELPER [ARGUMENT ...]";
+    /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`: with
+    /// the schemes `basic` and `digest`, offered in the order of their first lines. `negotiate` and
+    /// `ntlm` are not implemented yet. `docs/logins.md` has more.
+    ///
+    /// Basic: `program …/basic_ncsa_auth FILE` names the password file: the
+    /// proxy checks it itself, without the program, on threads of its own, and reads it again when
+    /// it has changed. Its hashes can be bcrypt, yescrypt, SHA-512, SHA-256 and MD5 crypt, `apr1`,
+    /// `{SHA}`, and plain MD5 in hexadecimal; DES is not supported. `program PROGRAM [ARGUMENT …]`
+    /// with any other program: it is asked with Squid's protocol, a line with name and password.
+    /// What it tells with its result (`group=`, `message=` …) becomes annotations of the request.
+    /// Only `OK` lets the client in. `key_extras "FORMAT"` adds to each question.
+    /// `children NUMBER` (default 20): its processes, with the options of other helpers; of a
+    /// password file most checks at one time, in fact never more than 8.
+    /// `realm TEXT` is what clients show to people (default `Squid proxy-caching web server`).
+    /// `credentialsttl TIME`: how long a password that was right is not checked again (default 2
+    /// hours). `casesensitive on`: names of users have case (by default they are taken in lower
+    /// case). `utf8 on`: clients are told that names and passwords are UTF-8, and those in
+    /// ISO-8859-1 are converted.
+    ///
+    /// Digest, with MD5 and `qop=auth`, which a client must use: `program …/digest_file_auth [-c]
+    /// FILE` names a file with passwords, or with `-c` hashes, which the proxy reads itself; any
+    /// other program is asked for the hash with Squid's protocol. `children` and `realm` as above.
+    /// `nonce_max_duration TIME` (30 minutes) and `nonce_max_count NUMBER` (50): how long and how
+    /// often a nonce can be used; a secret is looked up again after the same time.
+    /// `nonce_strictness on`: the uses come in order (by default some may overtake others).
+    /// `check_nonce_count off`: uses are not counted, so that others can repeat requests.
+    /// `nonce_garbage_interval TIME` (5 minutes): how often expired nonces are cleared away.
+    /// `post_workaround on`: a digest for GET is taken for every method.
+    ///
+    /// A client without a login gets 407, on ports with `accel` 401, as
+    /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
+    /// was the last one that was tested; on ports with `intercept`, where nobody can log in, 403.
+    /// After five wrong logins from one address within a minute,
+    /// checks for this address take turns, with a pause between them of up to a second. A client
+    /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
+    /// moment on when clients can log in, the program leaves no core dump.
+    auth_param: Authentication = AuthParams(""), "auth_param basic|digest PARAMETER VALUE";
+    /// How long a right password that is not used is remembered.
+    authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
+    /// How long an address from which a user came counts for `max_user_ip`.
+    authenticate_ip_ttl: Duration = Seconds("1 second"), "authenticate_ip_ttl TIME";
     /// Clients whose X-Forwarded-For is trusted. The field is followed from its last address back,
     /// as long as this list allows the address before. It is asked while a request is being read:
     /// `dst` needs `-n` here.
@@ -17,10 +64,20 @@ macro_rules! working {
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
     /// Whether logs show the address found by `follow_x_forwarded_for`.
     log_uses_indirect_client: bool = OnOff("on"), "log_uses_indirect_client on|off";
+    /// Who may connect to ports with `require-proxy-header`, and tell the client's address there.
+    /// Nobody when there is no rule. It is asked before there is a request, about the address that
+    /// the connection comes from.
+    proxy_protocol_access: Vec<AccessRule> = Rules(""), "proxy_protocol_access allow|deny [!]ACL ...";
+    /// The requests of `tproxy` ports for which servers see the client's own address. All when
+    /// there is no rule.
+    spoof_client_ip: Vec<AccessRule> = Rules(""), "spoof_client_ip allow|deny [!]ACL ...";
+    /// Whether that is the address found by `follow_x_forwarded_for`.
+    tproxy_uses_indirect_client: bool = OnOff("off"), "tproxy_uses_indirect_client on|off";
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
-    /// Like `http_access`, checked after it. Everything when there is no rule.
+    /// Like `http_access`, checked after it and after `url_rewrite_program`, whose URL it sees.
+    /// Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";
@@ -99,29 +156,18 @@ macro_rules! working {
     cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
     /// Filters that the file configures, that are not implemented, and that may be left out: the
     /// messages that they would stop pass. Without it such a file is refused. Not in Squid.
-    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";
+    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without adaptation|ssl_bump ...";
         }] }
     };
 }
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
-    Unsupported("authentication is not implemented yet") {
-        "auth_param", "auth_param SCHEME PARAMETER VALUE", "Sets up a scheme of authentication and its helper.";
-        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-        "authenticate_ttl", "authenticate_ttl TIME", "How long a user is remembered after the last request.";
-        "authenticate_ip_ttl", "authenticate_ip_ttl TIME", "How long a user is tied to an address.";
+    Unsupported("all schemes are offered to everybody") {
         "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
     }
-    Unsupported("helpers for access rules are not implemented yet") {
-        "external_acl_type", "external_acl_type NAME [OPTION ...] FORMAT HELPER", "Declares a helper program that answers `external` ACLs.";
-    }
-    Unsupported("the PROXY protocol is not implemented yet") {
-        "proxy_protocol_access", "proxy_protocol_access allow|deny [!]ACL ...", "Who may announce a client's address with the PROXY protocol.";
-    }
-    Unsupported("transparent proxying with the client's address is not implemented") {
-        "spoof_client_ip", "spoof_client_ip allow|deny [!]ACL ...", "Which connections to servers carry the client's address.";
-        "tproxy_uses_indirect_client", "tproxy_uses_indirect_client on|off", "Whether that address comes from X-Forwarded-For.";
+    Ignored("what has expired counts no more at once, and leaves its place to others") {
+        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
     }
     Ignored("every request is refused with an error page when it is not understood") {
         "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";

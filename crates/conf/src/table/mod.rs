@@ -14,6 +14,7 @@ mod network;
 mod obsolete;
 mod other;
 mod peers;
+mod rewriting;
 mod timeouts;
 
 use std::time::Duration;
@@ -75,13 +76,14 @@ macro_rules! emit {
     };
 }
 
-access::working! { network_working peers_working cache_working logs_working timeouts_working admin_working emit => }
+access::working! { rewriting_working network_working peers_working cache_working logs_working timeouts_working admin_working emit => }
 
 use admin::working as admin_working;
 use cache::working as cache_working;
 use logs::working as logs_working;
 use network::working as network_working;
 use peers::working as peers_working;
+use rewriting::working as rewriting_working;
 use timeouts::working as timeouts_working;
 
 /// Lists of directives that are only known.

@@ -5,11 +5,23 @@ use super::directive::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
-    /// Where to listen. `accel` makes an accelerator in front of servers. Connections that a packet
-    /// filter redirects are not accepted: `intercept` and `tproxy` are refused. Without any line it
-    /// is port 3128 of every address, as in old versions of Squid.
+    /// Where to listen. `accel` makes an accelerator in front of servers; `intercept` takes
+    /// connections that a packet filter redirects. Without any line it is port 3128 of every
+    /// address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
-        "http_port [ADDRESS:]PORT [accel] [OPTION ...]";
+        "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
+    /// Whether a request is refused with 409 whose URL and Host do not agree. On an intercepted
+    /// connection, the address that the client connected to must be one of the host's, with the
+    /// same port; elsewhere, Host must name the host and port of the URL. With `off`, an
+    /// intercepted request that does not agree goes to the address that the client connected to,
+    /// neither from nor into the cache. Rules about the host then see the name that the client
+    /// wrote: with rules that allow by name, say `on`. A CONNECT that does not agree is always
+    /// refused.
+    host_verify_strict: bool = OnOff("off"), "host_verify_strict on|off";
+    /// Whether intercepted requests go to the address that the client connected to, and to no
+    /// parent, as in Squid also where `never_direct` applies. With `off`, a request goes where
+    /// others go if that address is one of the host's.
+    client_dst_passthru: bool = OnOff("on"), "client_dst_passthru on|off";
     /// Local address of connections to servers; the first line whose ACLs all match. A connection
     /// that is kept is only used again for requests with the same local address.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
@@ -97,10 +109,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "client_delay_access", "client_delay_access POOL allow|deny [!]ACL ...", "Which clients such a pool slows down.";
         "response_delay_pool", "response_delay_pool NAME [OPTION=VALUE ...]", "A named pool for answers to clients.";
         "response_delay_pool_access", "response_delay_pool_access NAME allow|deny [!]ACL ...", "Which answers it slows down.";
-    }
-    Ignored("it only matters on intercepted connections, and `http_port` with `intercept` or `tproxy` is refused") {
-        "host_verify_strict", "host_verify_strict on|off", "Whether Host must agree with the address on intercepted connections.";
-        "client_dst_passthru", "client_dst_passthru on|off", "Whether intercepted requests go to the address that the client chose.";
     }
     Ignored("the system's own sizes and methods are used") {
         "tcp_recv_bufsize", "tcp_recv_bufsize SIZE", "Size of receive buffers.";

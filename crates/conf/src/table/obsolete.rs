@@ -61,7 +61,6 @@ pub(super) const KNOWN: &[Directive] = obsolete! {
     "referer_log" "Use `access_log PLACE referrer`.";
     "referrer_log" "Use `access_log PLACE referrer`.";
     "update_headers" "Remove it: stored heads are always updated.";
-    "url_rewrite_concurrency" "Use `url_rewrite_children NUMBER concurrency=N`.";
     "useragent_log" "Use `access_log PLACE useragent`.";
     "dns_testnames" "Remove it: nothing is looked up at start.";
     "extension_methods" "Remove it: every method is accepted.";
@@ -155,7 +154,6 @@ pub(super) const KNOWN: &[Directive] = obsolete! {
     "neighbor_timeout" "Use `icp_query_timeout`.";
     "neighbour_timeout" "Use `icp_query_timeout`.";
     "passthrough_proxy" "Use `cache_peer` and `never_direct`.";
-    "redirect_concurrency" "Use `url_rewrite_children NUMBER concurrency=N`.";
     "replacement_policy" "Use `cache_replacement_policy`.";
     "snmp_acl" "Use `snmp_access`.";
     "snmp_do_queueing" "Remove it.";

@@ -3,22 +3,6 @@
 use super::directive::{Directive, known};
 
 pub(super) const KNOWN: &[Directive] = known! { "Everything else":
-    Unsupported("helpers that rewrite URLs are not implemented, so requests are neither rewritten nor filtered") {
-        "url_rewrite_program" | "redirect_program", "url_rewrite_program COMMAND", "Helper that rewrites or redirects URLs.";
-        "url_rewrite_children" | "redirect_children", "url_rewrite_children NUMBER [OPTION ...]", "Number of those helpers.";
-        "url_rewrite_host_header" | "redirect_rewrites_host_header", "url_rewrite_host_header on|off", "Whether Host follows the rewritten URL.";
-        "url_rewrite_access" | "redirector_access", "url_rewrite_access allow|deny [!]ACL ...", "Which requests are sent to the helper.";
-        "url_rewrite_bypass" | "redirector_bypass", "url_rewrite_bypass on|off", "Whether requests pass when all helpers are busy.";
-        "url_rewrite_extras", "url_rewrite_extras FORMAT", "Further facts for the helper.";
-        "url_rewrite_timeout", "url_rewrite_timeout TIME [OPTION ...]", "How long the helper may take.";
-    }
-    Unsupported("helpers that map URLs to objects are not implemented yet: every URL is an object of its own") {
-        "store_id_program" | "storeurl_rewrite_program", "store_id_program COMMAND", "Helper that says which URLs are the same object.";
-        "store_id_extras", "store_id_extras FORMAT", "Further facts for the helper.";
-        "store_id_children" | "storeurl_rewrite_children", "store_id_children NUMBER [OPTION ...]", "Number of those helpers.";
-        "store_id_access" | "storeurl_rewrite_access", "store_id_access allow|deny [!]ACL ...", "Which requests are sent to the helper.";
-        "store_id_bypass" | "storeurl_rewrite_bypass", "store_id_bypass on|off", "Whether requests pass when all helpers are busy.";
-    }
     Unsupported("content adaptation (ICAP, eCAP) is not implemented, so messages pass unchanged and unfiltered") {
         "icap_enable", "icap_enable on|off", "Whether ICAP is used.";
         "icap_connect_timeout", "icap_connect_timeout TIME", "Longest time to connect to an ICAP server.";

@@ -41,12 +41,20 @@ impl AclDef {
     }
 }
 
-/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
-/// [`AclDef::values`]), and those of kinds that are not evaluated yet.
+/// Flags between the type and the values of an `acl`, except those of kinds that are not evaluated
+/// yet, and except `-i` and `+i` of regular expressions (see [`AclDef::values`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFlags {
     /// `-n`: no name or address look-ups for this ACL.
     pub no_lookup: bool,
+    /// `-i` of kinds with names of users: the names have no case.
+    pub ignore_case: bool,
+    /// `REQUIRED` of kinds with names of users: every user matches.
+    pub every_user: bool,
+    /// `-s` of `max_user_ip`: see there.
+    pub strict: bool,
+    /// Of `external`: its question names a user, who has to be checked first.
+    pub needs_user: bool,
     /// `-m=DELIMITERS`: values of annotations are lists, which these characters divide.
     pub delimiters: Option<String>,
 }
@@ -80,7 +88,6 @@ macro_rules! acl_kinds {
     };
 }
 
-const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
@@ -122,23 +129,23 @@ acl_kinds! {
     HttpStatus = "http_status", FAST, None;
     Browser = "browser", FAST, None;
     RefererRegex = "referer_regex", FAST, None;
-    ProxyAuth = "proxy_auth", USER, NO_AUTH;
-    ProxyAuthRegex = "proxy_auth_regex", USER, NO_AUTH;
+    ProxyAuth = "proxy_auth", USER, None;
+    ProxyAuthRegex = "proxy_auth_regex", USER, None;
     SnmpCommunity = "snmp_community", FAST, Some("SNMP is not implemented");
     MaxConn = "maxconn", FAST, None;
-    MaxUserIp = "max_user_ip", FAST, NO_AUTH;
+    MaxUserIp = "max_user_ip", USER, None;
     ReqMimeType = "req_mime_type", FAST, None;
     ReqHeader = "req_header", FAST, None;
     RepMimeType = "rep_mime_type", FAST, None;
     RepHeader = "rep_header", FAST, None;
-    External = "external", HELPER, Some("external ACL helpers are not implemented yet");
+    External = "external", HELPER, None;
     UserCert = "user_cert", FAST, NO_TLS;
     CaCert = "ca_cert", FAST, NO_TLS;
-    ExtUser = "ext_user", HELPER, NO_AUTH;
-    ExtUserRegex = "ext_user_regex", HELPER, NO_AUTH;
+    ExtUser = "ext_user", FAST, None;
+    ExtUserRegex = "ext_user_regex", FAST, None;
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");
     IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
-    Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
+    Tag = "tag", FAST, None;
     HierCode = "hier_code", FAST, None;
     Note = "note", NOTES, None;
     AnnotateTransaction = "annotate_transaction", FAST, None;
@@ -432,8 +439,6 @@ pub struct DenyInfo {
 /// A filter that is not implemented, and can be left out by `run_without`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MissingFilter {
-    /// `url_rewrite`: the helper of `url_rewrite_program`.
-    UrlRewrite,
     /// `adaptation`: ICAP and eCAP services.
     Adaptation,
     /// `ssl_bump`: looking into TLS, and ending it.
@@ -442,12 +447,11 @@ pub enum MissingFilter {
 
 impl MissingFilter {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::UrlRewrite, Self::Adaptation, Self::SslBump];
+    pub(crate) const ALL: [Self; 2] = [Self::Adaptation, Self::SslBump];
 
     /// Its word in squid.conf.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::UrlRewrite => "url_rewrite",
             Self::Adaptation => "adaptation",
             Self::SslBump => "ssl_bump",
         }

@@ -1,6 +1,7 @@
 //! The types of the typed configuration, for the rest of the program. No parsing here.
 
 mod access;
+mod auth;
 mod helpers;
 mod logs;
 mod network;
@@ -11,7 +12,10 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
-pub use helpers::HelperChildren;
+pub use auth::{Authentication, BasicAuth, DigestAuth, DigestSecrets, PasswordCheck};
+pub use helpers::{
+    ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
+};
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{

@@ -13,6 +13,18 @@ pub enum PortMode {
     Forward,
     /// `accel`: clients believe this is the origin.
     Accel,
+    /// `intercept`: clients believe that they talk to the origin, and a packet filter sends their
+    /// connections here.
+    Intercept,
+    /// `tproxy`: the same, and the connections keep their addresses on both sides.
+    Tproxy,
+}
+
+impl PortMode {
+    /// Clients believe that they talk to the origin.
+    pub fn is_intercepted(self) -> bool {
+        matches!(self, Self::Intercept | Self::Tproxy)
+    }
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.
@@ -49,6 +61,8 @@ pub struct HttpPort {
     pub protocol: &'static str,
     /// Accelerator: requests may go directly to the host they name.
     pub allow_direct: bool,
+    /// `require-proxy-header`: connections begin with a header of the PROXY protocol.
+    pub requires_proxy_header: bool,
     /// Cache-Control of requests is ignored.
     pub ignore_cc: bool,
     /// `ipv4`: the wildcard address means IPv4 only.
@@ -85,8 +99,15 @@ pub enum PeerSelection {
 /// `login=` of a `cache_peer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerLogin {
-    /// `PASS` or `PASSTHRU`: the credentials of the client go on.
+    /// `PASSTHRU`: the credentials of the client go on.
+    Unchanged,
+    /// `PASS`: so do they; where there are none, those that a helper of `external_acl_type` has
+    /// told.
     OfClient,
+    /// `PROXYPASS`: the same, and those for a proxy go to an `originserver` as those for a server.
+    OfClientForServer,
+    /// `*TEXT`: the name of the client's user, and this text, which begins with a colon.
+    NameOfUser(String),
     /// `user:password`, percent-decoded.
     Own(String),
 }
@@ -112,6 +133,8 @@ pub struct CachePeer {
     pub weight: u32,
     /// `login=`.
     pub login: Option<PeerLogin>,
+    /// `no-tproxy`: it sees this proxy's address, never a client's.
+    pub no_tproxy: bool,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.

@@ -1,6 +1,7 @@
 //! The engine with real child processes.
 
 mod failing;
+mod keeping;
 mod leaving;
 mod reserving;
 

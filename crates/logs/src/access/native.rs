@@ -23,8 +23,8 @@ pub(super) fn write(out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_te
     out.push(b' ');
     push_word(out, record.url(strip_query_terms), Escape::Url);
     out.push(b' ');
-    // Nobody is authenticated.
-    out.extend_from_slice(b"- ");
+    push_word(out, record.any_user(), Escape::PercentAll);
+    out.push(b' ');
     out.extend_from_slice(record.hierarchy.name().as_bytes());
     out.push(b'/');
     match record.peer {

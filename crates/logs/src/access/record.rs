@@ -44,6 +44,8 @@ pub struct AccessRecord<'a> {
     pub method: &'a [u8],
     /// Effective URL, or `host:port` of a CONNECT; empty when the request was not understood.
     pub url: &'a [u8],
+    /// The URL that the client has sent, if a helper has put another one in its place.
+    pub client_url: Option<&'a [u8]>,
     /// Version of the request.
     pub version: Option<Version>,
     /// The way in which the server was chosen.
@@ -52,6 +54,14 @@ pub struct AccessRecord<'a> {
     pub peer: Peer<'a>,
     /// Its port, if a server was asked.
     pub peer_port: Option<u16>,
+    /// The user that the client names, right or wrong.
+    pub user: Option<&'a str>,
+    /// The user that a helper of `external_acl_type` has named.
+    pub ext_user: Option<&'a [u8]>,
+    /// Its `tag=`.
+    pub ext_tag: Option<&'a [u8]>,
+    /// Its `log=`.
+    pub ext_log: Option<&'a [u8]>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
     /// Name of the error page sent (`ERR_DNS_FAIL`), or of the reason why the answer was cut off,
@@ -79,10 +89,15 @@ impl<'a> AccessRecord<'a> {
             bytes_out: 0,
             method: b"",
             url: b"",
+            client_url: None,
             version: None,
             hierarchy: Hierarchy::None,
             peer: Peer::None,
             peer_port: None,
+            user: None,
+            ext_user: None,
+            ext_tag: None,
+            ext_log: None,
             content_type: None,
             error: None,
             error_detail: None,
@@ -91,11 +106,25 @@ impl<'a> AccessRecord<'a> {
         }
     }
 
+    /// The name of the user: of the login, or else of a helper.
+    pub(super) fn any_user(&self) -> &'a [u8] {
+        self.user.map(str::as_bytes).or(self.ext_user).unwrap_or_default()
+    }
+
     /// The URL, cut after the first `?` if asked for (the `?` stays, as in Squid).
     pub(super) fn url(&self, strip_query_terms: bool) -> &'a [u8] {
-        match self.url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
-            Some(at) => &self.url[..=at],
-            None => self.url,
-        }
+        cut(self.url, strip_query_terms)
+    }
+
+    /// The same of the URL that the client has sent.
+    pub(super) fn client_url(&self, strip_query_terms: bool) -> &'a [u8] {
+        cut(self.client_url.unwrap_or(self.url), strip_query_terms)
+    }
+}
+
+fn cut(url: &[u8], strip_query_terms: bool) -> &[u8] {
+    match url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
+        Some(at) => &url[..=at],
+        None => url,
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use humboldt_base::notes::Notes;
 use humboldt_conf::LogCode as Code;
-use humboldt_http::{Fields, Version};
+use humboldt_http::{FieldName, Fields, Version};
 use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
@@ -49,9 +49,14 @@ fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
 
 /// Appends the bare value; nothing when it is not known.
 fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip_query: bool) {
-    let url = record.url(strip_query);
     let as_url = value.escape.unwrap_or(Escape::Url);
     let Some(code) = value.code else { return };
+    let url = match code {
+        Code::ClientUrl | Code::ClientPath | Code::Scheme | Code::Domain | Code::Port => {
+            record.client_url(strip_query)
+        }
+        _ => record.url(strip_query),
+    };
     match code {
         Code::Percent => out.push(b'%'),
         Code::ClientIp | Code::ClientName => push_ip(out, record.client.ip()),
@@ -67,6 +72,11 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
+        Code::User => push_user(out, value, record.any_user()),
+        Code::Login => push_user(out, value, record.user.unwrap_or_default().as_bytes()),
+        Code::ExtUser => push_user(out, value, record.ext_user.unwrap_or_default()),
+        Code::ExtTag => push_escaped(out, record.ext_tag.unwrap_or_default(), as_url),
+        Code::ExtLog => push_escaped(out, record.ext_log.unwrap_or_default(), as_url),
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),
@@ -83,6 +93,12 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
         _ => push_time(out, code, value, record),
     }
+}
+
+/// The name of a user: one word in any case.
+fn push_user(out: &mut Vec<u8>, value: &Value, name: &[u8]) {
+    let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
+    push_escaped(out, name, escape.unwrap_or(Escape::PercentAll));
 }
 
 fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord<'_>) {
@@ -133,20 +149,32 @@ fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>) {
     let escape = value.escape.unwrap_or(Escape::Percent);
     match &value.field {
         Some(name) => {
+            let id = FieldName::from_bytes(name);
             for (n, text) in fields.get_all_by_name(name).enumerate() {
                 if n > 0 {
                     push_escaped(out, b", ", escape);
                 }
-                push_escaped(out, text, escape);
+                push_escaped(out, without_secret(id, text), escape);
             }
         }
         None => {
-            for (_, name, text) in fields.iter() {
-                for piece in [name, b": ", text, b"\r\n"] {
+            for (id, name, text) in fields.iter() {
+                for piece in [name, b": ", without_secret(id, text), b"\r\n"] {
                     push_escaped(out, piece, escape);
                 }
             }
         }
+    }
+}
+
+/// The value of a field in a log, which has no credentials: of those only the scheme.
+fn without_secret(id: FieldName, text: &[u8]) -> &[u8] {
+    match id {
+        FieldName::Authorization | FieldName::ProxyAuthorization => {
+            let scheme = text.split(|byte| matches!(byte, b' ' | b'\t')).next();
+            scheme.filter(|scheme| scheme.len() < text.len()).unwrap_or_default()
+        }
+        _ => text,
     }
 }
 

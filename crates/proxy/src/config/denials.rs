@@ -37,6 +37,15 @@ impl Denials {
         self.0.iter().position(|(acls, _)| acls.iter().any(|acl| acl.eq_ignore_ascii_case(name)))
     }
 
+    /// The same for a client that has to log in before anything else is decided: as in Squid, no
+    /// redirect and no other status takes the place of that.
+    pub(crate) fn find_page(&self, acl: &str) -> Option<usize> {
+        let is_about = |acls: &[String]| acls.iter().any(|name| name.eq_ignore_ascii_case(acl));
+        self.0.iter().position(|(acls, instead)| {
+            is_about(acls) && matches!(instead, Instead::Page(_, None) | Instead::Reset)
+        })
+    }
+
     /// The answer of a line.
     pub(crate) fn get(&self, index: usize) -> Option<&Instead> {
         self.0.get(index).map(|(_, instead)| instead)

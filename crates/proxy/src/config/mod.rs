@@ -3,11 +3,16 @@
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
 pub(crate) mod denials;
+pub(crate) mod externals;
 mod hashing;
 pub(crate) mod header_rules;
+pub(crate) mod helpers;
+pub(crate) mod logins;
 pub(crate) mod names;
 pub(crate) mod note_rules;
 pub(crate) mod peers;
+pub(crate) mod quoting;
 pub(crate) mod reply_rules;
+pub(crate) mod rewriting;
 pub mod snapshot;
 mod url_pattern;

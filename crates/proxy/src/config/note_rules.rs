@@ -49,7 +49,7 @@ impl NoteRules {
 }
 
 /// The parser has refused formats with errors; should one come here, its text is the value.
-fn format(text: &str) -> AccessFormat {
+pub(crate) fn format(text: &str) -> AccessFormat {
     let as_it_is = || text.replace('%', "%%");
     let compiled = LogFormat::compile(text).or_else(|_| LogFormat::compile(&as_it_is()));
     compiled.map_or(AccessFormat::Squid, AccessFormat::Template)

@@ -24,7 +24,13 @@ pub struct Peers {
 #[derive(Debug)]
 pub(crate) enum Login {
     /// Those of the client.
+    Unchanged,
+    /// Those of the client, or those that a helper has told.
     OfClient,
+    /// The same; a server gets those for a proxy.
+    OfClientForServer,
+    /// The name of the client's user, and this text.
+    NameOfUser(String),
     /// This value of Authorization or Proxy-Authorization.
     Own(String),
 }
@@ -206,12 +212,23 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
 impl Login {
     fn new(login: &PeerLogin) -> Self {
         match login {
+            PeerLogin::Unchanged => Self::Unchanged,
             PeerLogin::OfClient => Self::OfClient,
-            PeerLogin::Own(login) => {
-                Self::Own(format!("Basic {}", data_encoding::BASE64.encode(login.as_bytes())))
-            }
+            PeerLogin::OfClientForServer => Self::OfClientForServer,
+            PeerLogin::NameOfUser(text) => Self::NameOfUser(text.clone()),
+            PeerLogin::Own(login) => Self::Own(basic(login.as_bytes())),
         }
     }
+
+    /// Whether the client's own credentials go on.
+    pub(crate) fn is_of_client(&self) -> bool {
+        matches!(self, Self::Unchanged | Self::OfClient | Self::OfClientForServer)
+    }
+}
+
+/// The value of Authorization or Proxy-Authorization with this name and password.
+pub(crate) fn basic(login: &[u8]) -> String {
+    format!("Basic {}", data_encoding::BASE64.encode(login))
 }
 
 #[cfg(test)]

@@ -13,11 +13,15 @@ use humboldt_net::pool::PoolLimits;
 
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
+use super::externals::Externals;
 use super::header_rules::HeaderRules;
+use super::helpers::HelperPrograms;
+use super::logins::ConfiguredLogins;
 use super::names::Names;
 use super::note_rules::NoteRules;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
+use super::rewriting::Rewriting;
 use super::url_pattern::UrlPattern;
 
 /// Most idle connections of a core to one server.
@@ -58,6 +62,10 @@ pub struct Snapshot {
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
     pub rules_ask_answers: bool,
+    /// `proxy_protocol_access`
+    pub(crate) proxy_protocol_access: RuleList,
+    /// `spoof_client_ip`
+    pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `send_hit`, when there is any.
@@ -91,6 +99,16 @@ pub struct Snapshot {
     pub asks_addresses: AsksAddresses,
     /// Whether the rules that permit a request may need the name of the client.
     pub(crate) permission_asks_name: bool,
+    /// `external_acl_type`.
+    pub(crate) externals: Externals,
+    /// Rewriting URLs and naming objects.
+    pub(crate) rewriting: Rewriting,
+    /// Helper programs.
+    pub helpers: HelperPrograms,
+    /// Whether they may need its login.
+    pub(crate) permission_asks_user: bool,
+    /// The logins of clients, if they can log in.
+    pub(crate) logins: Option<ConfiguredLogins>,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -107,6 +125,9 @@ impl Snapshot {
 
     fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
+        let mut helpers = HelperPrograms::default();
+        let externals = Externals::compile(&acls, &config, &mut helpers);
+        let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
@@ -116,6 +137,8 @@ impl Snapshot {
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
+            proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
+            spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
                 (rule.limit_bytes, &rule.terms)
@@ -147,18 +170,26 @@ impl Snapshot {
             })?,
             asks_addresses: AsksAddresses::default(),
             permission_asks_name: false,
+            externals,
+            rewriting,
+            helpers,
+            permission_asks_user: false,
+            logins: ConfiguredLogins::new(&config),
             acls,
             config,
         };
+        let logins = snapshot.logins.as_mut();
+        logins.into_iter().for_each(|logins| logins.add_helpers(&mut snapshot.helpers));
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
-        snapshot.permission_asks_name = snapshot.permission_asks_name();
+        snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
+        snapshot.permission_asks_user = snapshot.permission_asks(Need::User);
         snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
     }
 
-    fn permission_asks_name(&self) -> bool {
+    fn permission_asks(&self, need: Need) -> bool {
         let mut lists = [Some(&self.http_access), self.adapted_access.as_ref()].into_iter();
-        lists.any(|list| list.is_some_and(|list| list.may_need(Need::ClientName)))
+        lists.any(|list| list.is_some_and(|list| list.may_need(need)))
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {
@@ -175,6 +206,7 @@ impl Snapshot {
                 || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
+                || asks(&self.spoof_client_ip)
                 || self.outgoing.iter().any(|(_, list)| asks(list))
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),

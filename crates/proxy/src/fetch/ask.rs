@@ -8,9 +8,10 @@ use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
 use humboldt_store::StoredHead;
 
-use crate::config::peers::Login;
+use crate::config::peers::{Login, basic};
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Ruling};
+use crate::rules::login;
 
 /// How the request is sent on.
 #[derive(Copy, Clone, Debug)]
@@ -44,7 +45,7 @@ impl AskHead for Ask<'_> {
         AskLine {
             method: request.head.method_bytes(),
             url: &request.url,
-            host: manner.forced_host.map_or(request.url.authority(), str::as_bytes),
+            host: manner.forced_host.map_or(request.host_field(), str::as_bytes),
             to_proxy: manner.to_proxy,
             asterisk: request.head.method == Method::Options && !request.url.has_path(),
         }
@@ -70,15 +71,7 @@ impl AskHead for Ask<'_> {
         if let Some(stored) = manner.validate {
             write_conditions(out, stored);
         }
-        match manner.login {
-            Some(Login::Own(login)) => {
-                let name: &[u8] =
-                    if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
-                out.field(name, login.as_bytes());
-            }
-            Some(Login::OfClient) if manner.to_proxy => write_clients_credentials(out, request),
-            _ => {}
-        }
+        write_login(out, request, manner.login, manner.to_proxy);
         header::add_to_request(out, request);
     }
 }
@@ -98,11 +91,7 @@ impl AskHead for AskTunnel<'_> {
     }
 
     fn write<S: FieldSink>(&self, out: &mut S) {
-        match self.login {
-            Some(Login::Own(login)) => out.field(b"Proxy-Authorization", login.as_bytes()),
-            Some(Login::OfClient) => write_clients_credentials(out, self.request),
-            None => {}
-        }
+        write_login(out, self.request, self.login, true);
     }
 }
 
@@ -114,6 +103,68 @@ const OF_CONNECTIONS: [&[u8]; 3] = [b"NTLM", b"Negotiate", b"Kerberos"];
 pub(crate) fn may_pass(value: &[u8]) -> bool {
     let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
     !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
+}
+
+/// The credentials for a parent: those of its own, of the client, or of a helper's answer.
+fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login>, to_proxy: bool) {
+    let (name, id): (&[u8], _) = match to_proxy {
+        true => (b"Proxy-Authorization", FieldName::ProxyAuthorization),
+        false => (b"Authorization", FieldName::Authorization),
+    };
+    if login.is_some_and(Login::is_of_client) && request.head.fields.has(id) {
+        // A server has got its field with the others.
+        if to_proxy {
+            write_clients_credentials(out, request);
+        }
+        return;
+    }
+    match login {
+        Some(Login::Own(login)) => out.field(name, login.as_bytes()),
+        Some(Login::NameOfUser(text)) => out.field(name, name_of_user(request, text).as_bytes()),
+        Some(Login::OfClientForServer) if !to_proxy && has_basic_for_proxy(request) => {
+            let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
+            values.take(1).for_each(|value| out.field(name, value));
+        }
+        Some(Login::OfClient | Login::OfClientForServer) => {
+            if let Some(login) = told_by_helper(request) {
+                out.field(name, basic(&login).as_bytes());
+            }
+        }
+        Some(Login::Unchanged) | None => {}
+    }
+}
+
+/// `login=*TEXT`: `user=` of a helper, or the user who has logged in, or `-`.
+fn name_of_user(request: &Request, text: &str) -> String {
+    let facts = request.helped.facts();
+    let told = facts.as_ref().and_then(|facts| facts.user.as_deref());
+    let user = told.or(login::user(request).map(str::as_bytes)).unwrap_or(b"-");
+    basic(&[user, text.as_bytes()].concat())
+}
+
+/// `user=` and `password=` of a helper.
+fn told_by_helper(request: &Request) -> Option<Vec<u8>> {
+    let facts = request.helped.facts()?;
+    let parts = [facts.user.as_deref()?, b":", facts.password.as_deref()?];
+    Some(parts.concat())
+}
+
+fn has_basic_for_proxy(request: &Request) -> bool {
+    let value = request.head.fields.get(FieldName::ProxyAuthorization).unwrap_or_default();
+    let scheme = value.get(..b"Basic ".len());
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Basic "))
+}
+
+/// Whether the client's field Authorization stays here. An own one takes its place; and one with
+/// which the client has logged in here goes to nobody else, unless the parent is to get it.
+fn keeps_authorization(request: &Request, manner: &Manner<'_>) -> bool {
+    match manner.login {
+        Some(Login::Own(_) | Login::NameOfUser(_)) => {
+            !manner.to_proxy || login::uses_authorization(request)
+        }
+        Some(Login::Unchanged | Login::OfClient | Login::OfClientForServer) => false,
+        None => login::uses_authorization(request),
+    }
 }
 
 /// The client's credentials for a proxy, which this one lets the next one check.
@@ -133,9 +184,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            FieldName::Authorization => {
-                !manner.to_proxy && matches!(manner.login, Some(Login::Own(_)))
-            }
+            FieldName::Authorization => keeps_authorization(request, manner),
             FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
                 manner.whole || manner.validate.is_some()
             }

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use humboldt_conf::CachePeer;
+use humboldt_conf::{CachePeer, PortMode};
 use humboldt_net::pool::{Local, ServerRef};
 
 use crate::config::peers::{Login, Peer};
-use crate::request::Request;
+use crate::request::{Request, unmapped};
 use crate::rules::access;
 
 /// The destination of a connection for a request.
@@ -20,7 +20,11 @@ pub(crate) struct Destination {
 
 impl Destination {
     pub(crate) fn new(request: &Request, peer: Option<&Arc<Peer>>) -> Self {
-        Self { peer: peer.cloned(), local: local(request, peer.map(|peer| &*peer.conf.name)) }
+        let local = match spoofed(request, peer.map(|peer| &**peer)) {
+            Some(client) => client,
+            None => local(request, peer.map(|peer| &*peer.conf.name)),
+        };
+        Self { peer: peer.cloned(), local }
     }
 
     /// The server, as the pool knows it.
@@ -30,7 +34,11 @@ impl Destination {
                 let parent: &CachePeer = &peer.conf;
                 (peer.pool_name.as_bytes(), parent.http_port)
             }
-            None => (request.url.host(), request.url.port()),
+            None => {
+                let original = request.original_destination();
+                let port = original.map_or_else(|| request.url.port(), |original| original.port());
+                (request.url.host(), port)
+            }
         };
         ServerRef { host, port, local: self.local }
     }
@@ -38,13 +46,27 @@ impl Destination {
     /// Whether the client's credentials for a proxy go there.
     pub(crate) fn passes_logins(&self) -> bool {
         let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
-        is_proxy && matches!(self.login(), Some(Login::OfClient))
+        is_proxy && self.login().is_some_and(Login::is_of_client)
     }
 
     /// `login=` of the parent.
     pub(crate) fn login(&self) -> Option<&Login> {
         self.peer.as_ref()?.login.as_ref()
     }
+}
+
+/// The client's address, if the server is to see that (`tproxy`, `spoof_client_ip`).
+fn spoofed(request: &Request, peer: Option<&Peer>) -> Option<Local> {
+    let snapshot = request.snapshot();
+    let shows_client = request.facts().port.mode == PortMode::Tproxy
+        && !peer.is_some_and(|peer| peer.conf.no_tproxy)
+        && access::matches(&snapshot.spoof_client_ip, request);
+    let indirect = request.indirect_client.filter(|_| snapshot.config.tproxy_uses_indirect_client);
+    let client = shows_client.then(|| unmapped(indirect.unwrap_or_else(|| request.client_ip())))?;
+    Some(match client {
+        IpAddr::V4(ip) => Local { v4: Some(ip), v6: None, is_foreign: true },
+        IpAddr::V6(ip) => Local { v4: None, v6: Some(ip), is_foreign: true },
+    })
 }
 
 /// Our own addresses for connections of this request to this parent, or to the origin
@@ -59,5 +81,5 @@ fn local(request: &Request, peer: Option<&str>) -> Local {
             IpAddr::V6(ip) => v6 = v6.or(Some(*ip)),
         }
     }
-    Local { v4, v6 }
+    Local { v4, v6, is_foreign: false }
 }

@@ -30,6 +30,8 @@ use crate::rules::access;
 enum Way {
     /// From the host that the URL names.
     Direct,
+    /// From the address that the client of an intercepted connection chose.
+    Original,
     /// From the parent with this index.
     Peer(usize, Hierarchy),
 }
@@ -129,10 +131,12 @@ impl<'a> Route<'a> {
     async fn reach(&mut self, way: Way) -> Result<Reached, Failure> {
         let (core, request) = (self.core, self.request);
         let peer = match way {
-            Way::Direct if request.url.scheme() != b"http" && !request.url.scheme().is_empty() => {
+            Way::Direct | Way::Original
+                if request.url.scheme() != b"http" && !request.url.scheme().is_empty() =>
+            {
                 return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
             }
-            Way::Direct => None,
+            Way::Direct | Way::Original => None,
             Way::Peer(index, _) => {
                 let peer = request.snapshot().peers.get(index);
                 Some(peer.ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?)
@@ -185,11 +189,12 @@ impl<'a> Route<'a> {
         taken.peer = peer;
         taken.hierarchy = match way {
             Way::Direct => Hierarchy::Direct,
+            Way::Original => Hierarchy::OriginalDst,
             Way::Peer(_, hierarchy) => hierarchy,
         };
         taken.name = match way {
             _ if peer.is_some() => Box::default(),
-            Way::Direct => String::from_utf8_lossy(request.url.host()).into(),
+            Way::Direct | Way::Original => String::from_utf8_lossy(request.url.host()).into(),
             Way::Peer(index, _) => {
                 request.snapshot().peers.get(index).map_or("", |peer| &peer.conf.name).into()
             }
@@ -203,6 +208,9 @@ impl<'a> Route<'a> {
 /// direct way.
 async fn ways(core: &Core, request: &Request) -> Vec<Way> {
     access::prepare_to_forward(core, request).await;
+    if request.original_destination().is_some() {
+        return vec![Way::Original];
+    }
     let snapshot = request.snapshot();
     let port = &request.facts().port;
     let accelerated = port.mode == PortMode::Accel;
@@ -282,6 +290,7 @@ async fn connect_to(
         stagger: Duration::from_millis(config.happy_eyeballs_connect_timeout.into()),
         local_v4: to.local.v4,
         local_v6: to.local.v6,
+        local_is_foreign: to.local.is_foreign,
     };
     let connecting = core.connect(&others, port, &options, config.read_timeout);
     connecting.await.map_err(|error| Failure::from(&error))

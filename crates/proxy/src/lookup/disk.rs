@@ -38,7 +38,7 @@ pub(crate) async fn look_up(
     let mut key = found.key?;
     // A Vary marker leads to a second look-up, never to a third.
     for _ in 0..2 {
-        let entry = match cache.open(request.key, &key, request.url.as_bytes()).await {
+        let entry = match cache.open(request.key, &key, request.cache_url()).await {
             Lookup::Absent => return None,
             Lookup::Found(entry) => entry,
             Lookup::Failed => {

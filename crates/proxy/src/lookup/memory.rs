@@ -104,7 +104,7 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
     let mut entry = cache.lookup(&key);
     let mut forward = Forward::UriMiss;
     if let Some(Entry::Vary(marker)) = &entry {
-        if *marker.url != *request.url.as_bytes() {
+        if *marker.url != *request.cache_url() {
             return Err(Found { pass: true, ..Found::default() });
         }
         key = variant_key(request, marker);
@@ -172,7 +172,7 @@ pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u
 
 /// Whether a stored object answers the request now.
 fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
-    if *object.url != *request.url.as_bytes() {
+    if *object.url != *request.cache_url() {
         return Err(Found { pass: true, ..Found::default() });
     }
     if needs_origin(request) {

@@ -12,7 +12,7 @@ use crate::request::Request;
 /// The permitted use of a stored answer with these times.
 pub(crate) fn judge_age(request: &Request, times: &Times) -> Disposition {
     let snapshot = request.snapshot();
-    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let rule = || snapshot.refresh_rule(request.cache_url());
     let now_s = request.received.secs();
     freshness::judge(times, &request.cc, &snapshot.freshness, rule, now_s)
 }

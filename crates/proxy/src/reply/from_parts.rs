@@ -180,11 +180,11 @@ async fn open_part(
     let has = |len: u64| (range.end <= len).then_some(());
     if let Some(Entry::Object(object)) = cache.lookup(key) {
         has(object.body_bytes())?;
-        let is_ours = *object.url == *request.url.as_bytes();
+        let is_ours = *object.url == *request.cache_url();
         return is_ours.then(|| Source::Memory(object, range));
     }
     let Lookup::Found(DiskEntry::Object(mut hit)) =
-        cache.open(request.key, key, request.url.as_bytes()).await
+        cache.open(request.key, key, request.cache_url()).await
     else {
         return None;
     };

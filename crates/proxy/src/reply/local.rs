@@ -17,6 +17,7 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::rules::codes::{self, Facts};
 use crate::rules::denial::{Refusal, Unanswered};
+use crate::rules::login;
 use crate::transaction::Transaction;
 
 /// An answer in memory.
@@ -109,7 +110,15 @@ pub(crate) async fn refused(
         let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
         let fault = acl.map(of_acl).or(answer.fault);
-        Local { status: status.unwrap_or(answer.status), fault, ..answer }
+        // A page about logins has the status of the refusal, which may ask for none; one that asks
+        // keeps its status under another page.
+        let status = status.unwrap_or(match refusal.page.asks_login() || page.asks_login() {
+            true => refusal.page.status(),
+            false => answer.status,
+        });
+        let mut answer = Local { status, fault, ..answer };
+        login::challenge(request, status, &mut answer.fields);
+        answer
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
@@ -117,7 +126,7 @@ pub(crate) async fn refused(
         Some(Instead::Redirect(status, url)) => {
             let facts = Facts { request, server, now_s: core.now().secs() };
             let fault = Some(Fault::of_page(refusal.page, ""));
-            Local { fault, ..redirect(&facts, *status, url) }
+            Local { fault, ..denied_redirect(&facts, *status, url) }
         }
         Some(Instead::Reset) => return outcome(refusal.page.status()).without_answer(Cut::Denied),
     };
@@ -125,7 +134,17 @@ pub(crate) async fn refused(
     send(transaction, local, outcome).await
 }
 
-fn redirect(facts: &Facts<'_>, status: Option<u16>, url: &str) -> Local {
+/// A redirect to this URL.
+pub(crate) fn redirect(core: &Core, status: u16, url: &[u8]) -> Local {
+    let mut fields = Fields::new();
+    fields.push(FieldName::Date, &date::format(core.now().secs()));
+    fields.push(FieldName::Location, url);
+    fields.push(FieldName::CacheControl, b"no-store");
+    Local { status, fields, ..Local::default() }
+}
+
+/// The redirect of `deny_info`.
+fn denied_redirect(facts: &Facts<'_>, status: Option<u16>, url: &str) -> Local {
     let head = &facts.request.head;
     // A 302 would turn another method into GET.
     let is_get =

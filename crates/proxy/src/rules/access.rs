@@ -20,66 +20,16 @@ use humboldt_sys::neighbours::hardware_address;
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
+use crate::rules::decision::{Decision, Denial};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
-use crate::rules::own;
+use crate::rules::{external, login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
 
 /// The name of a client that has none, as in Squid.
 const NAMELESS: &str = "none";
-
-/// The answer of a list about a request or its answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision<'l> {
-    /// The list allows.
-    Allowed,
-    /// The list denies. If a rule decided, this is the last ACL of the rule.
-    Denied(Option<&'l str>),
-    /// Neither: an ACL needs this fact, which is not known.
-    Unanswered(Question<'l>),
-}
-
-impl<'l> Decision<'l> {
-    fn is_allowed(self) -> bool {
-        self == Self::Allowed
-    }
-
-    /// Whether it allows; `None` if the list has no answer.
-    fn allows(self) -> Option<bool> {
-        self.answered().ok()
-    }
-
-    /// Whether it allows, or the question that has no answer.
-    fn answered(self) -> Result<bool, Question<'l>> {
-        match self {
-            Self::Unanswered(question) => Err(question),
-            decided => Ok(decided.is_allowed()),
-        }
-    }
-
-    /// The decision as a permission. If the list denies, `denied` makes the refusal from the last
-    /// ACL.
-    fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
-        match self {
-            Self::Allowed => Ok(()),
-            Self::Denied(last_acl) => Err(denied(last_acl)),
-            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
-        }
-    }
-}
-
-impl<'l> From<Verdict<'l>> for Decision<'l> {
-    #[inline]
-    fn from(verdict: Verdict<'l>) -> Self {
-        match verdict {
-            Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
-            Verdict::Needs(question) => Self::Unanswered(question),
-        }
-    }
-}
 
 /// Asks a list, gets the facts it needs, and asks again, until the list decides or a fact cannot be
 /// had. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
@@ -98,24 +48,31 @@ async fn decide_about<'l, 'r>(
     request: &'r Request,
     mut subject: Subject<'r>,
 ) -> Decision<'l> {
-    let before = Before::of(request);
     let mut questions = 0;
     loop {
+        let before = Before::of(request);
         let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
+        before.restore_of_client(request);
         questions += 1;
-        if questions > QUESTIONS_MAX || !answer(core, request, question).await {
+        if questions > QUESTIONS_MAX || !answer(core, request, &subject, question).await {
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
-        before.restore(request);
+        before.restore_own(request);
         subject.known = known(request);
     }
 }
 
 /// Gets the answer to a question. `false`: the answer is known already, and does not help.
-async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool {
+async fn answer(
+    core: &Core,
+    request: &Request,
+    subject: &Subject<'_>,
+    question: Question<'_>,
+) -> bool {
     match question {
+        Question::Helper { number, .. } => Box::pin(external::ask(request, number, subject)).await,
         Question::DstIps { .. } if request.addresses.get().is_some() => false,
         Question::DstIps { .. } => {
             look_up(core, request).await;
@@ -128,6 +85,11 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
             look_up_client(core, request).await;
             true
         }
+        Question::User { .. } if request.login.get().is_some() => false,
+        Question::User { .. } => {
+            check_login(request).await;
+            true
+        }
     }
 }
 
@@ -138,40 +100,96 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let (subject, before) = (subject(request), Before::of(request));
     for list in client_lists(snapshot) {
         match check_list(list, request, &subject) {
-            Verdict::Needs(_) => {
+            Verdict::Needs(question) => {
                 before.restore(request);
-                return Poll::Pending;
+                let asks_user = matches!(question, Question::User { .. });
+                let is_new = asks_user && request.login.get().is_none();
+                return match is_new && login::remember(request, subject.client_ip) {
+                    true => check(request),
+                    false => Poll::Pending,
+                };
             }
-            decided => client_may(snapshot, decided.into())?,
+            decided => client_may(request, decided.into())?,
         }
     }
-    Poll::Ready(permit_client(request, &subject, &before))
+    Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)))
 }
 
 /// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let (snapshot, before) = (request.snapshot(), Before::of(request));
-    for list in client_lists(snapshot) {
-        client_may(snapshot, decide(core, list, request, None).await)?;
-    }
-    permit_client(request, &subject(request), &before)
+    decide_lists(core, request, client_lists(request.snapshot())).await
 }
 
-fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal> {
-    decision.permits(|last_acl| Refusal::of_request(snapshot.denials.find(last_acl)))
+/// The same with `http_access` alone: before the URL is rewritten.
+pub(crate) async fn decide_http_access(core: &Core, request: &Request) -> Result<(), Refusal> {
+    decide_lists(core, request, std::iter::once(&request.snapshot().http_access)).await
+}
+
+/// The same with `adapted_http_access` alone: after the URL has been rewritten.
+pub(crate) async fn decide_adapted_access(core: &Core, request: &Request) -> Result<(), Refusal> {
+    decide_lists(core, request, request.snapshot().adapted_access.iter()).await
+}
+
+async fn decide_lists<'l>(
+    core: &Core,
+    request: &Request,
+    lists: impl Iterator<Item = &'l RuleList> + Clone,
+) -> Result<(), Refusal> {
+    let before = Before::of(request);
+    for list in lists.clone() {
+        client_may(request, decide(core, list, request, None).await)?;
+    }
+    permit_client(request, &subject(request), &before, lists)
+}
+
+/// Whether a helper is asked about a request.
+pub(crate) enum Asks {
+    /// It is: also where the rules want a login, for which nobody is asked here.
+    Yes,
+    /// It is not.
+    No,
+    /// The rules have no answer.
+    Unanswered(Refusal),
+}
+
+/// Asks an optional list whether a helper is asked about a request.
+pub(crate) async fn asks(core: &Core, list: Option<&RuleList>, request: &Request) -> Asks {
+    let Some(list) = list else { return Asks::Yes };
+    match Box::pin(decide(core, list, request, None)).await {
+        Decision::Allowed | Decision::Challenge(_) => Asks::Yes,
+        Decision::Denied(_) => Asks::No,
+        Decision::Unanswered(question) => Asks::Unanswered(Refusal::unanswered(question)),
+    }
+}
+
+/// The decision of a list about a client's request. Only here a client is asked for a login, as in
+/// Squid.
+fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> {
+    let denials = &request.snapshot().denials;
+    match decision {
+        Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
+        Decision::Denied(Denial { last_acl, wants_login: true }) => {
+            Err(Refusal::login(request, denials.find(last_acl)))
+        }
+        other => other.permits(|last_acl| Refusal::of_request(denials.find(last_acl))),
+    }
 }
 
 /// Applies [`permit`] to the lists of a client's request.
-fn permit_client(request: &Request, subject: &Subject<'_>, before: &Before) -> Result<(), Refusal> {
-    let allow = |one: &Subject<'_>| {
-        client_lists(request.snapshot()).all(|list| check_list(list, request, one).is_allowed())
-    };
+fn permit_client<'l>(
+    request: &Request,
+    subject: &Subject<'_>,
+    before: &Before,
+    lists: impl Iterator<Item = &'l RuleList> + Clone,
+) -> Result<(), Refusal> {
+    let allow =
+        |one: &Subject<'_>| lists.clone().all(|list| check_list(list, request, one).is_allowed());
     let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
 /// The lists that a request of a client must pass, in their order.
-fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
+fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> + Clone {
     [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
 }
 
@@ -215,10 +233,20 @@ async fn look_up_client(core: &Core, request: &Request) {
     }
 }
 
+/// Checks the login of the client, once for each request.
+async fn check_login(request: &Request) {
+    Box::pin(login::check(request, client_ip(request), waiter(request))).await;
+}
+
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
-fn asker(request: &Request) -> Asker {
-    Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
+pub(crate) fn asker(request: &Request) -> Asker {
+    Asker::Client(waiter(request))
+}
+
+/// The client for which the proxy works.
+fn waiter(request: &Request) -> IpAddr {
+    request.indirect_client.unwrap_or_else(|| request.client_ip())
 }
 
 /// The addresses of the host to which the request may connect.
@@ -257,6 +285,9 @@ pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
     if snapshot.permission_asks_name {
         Box::pin(look_up_client(core, request)).await;
     }
+    if snapshot.permission_asks_user {
+        check_login(request).await;
+    }
 }
 
 async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
@@ -273,6 +304,14 @@ pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
             _ => "a rule needs the name of the client".to_owned(),
+        },
+        (Need::User, _) => match request.login.get() {
+            Some(Err(failure)) => failure.reason().to_owned(),
+            _ => "a rule needs the login of the client".to_owned(),
+        },
+        (Need::Helper, _) => match request.helped.failure() {
+            Some(failure) => failure.to_string(),
+            None => "a rule needs the answer of a helper".to_owned(),
         },
         (_, Some(Err(error))) => error.to_string(),
         _ => "a rule needs the addresses of the host".to_owned(),
@@ -388,6 +427,18 @@ pub(crate) fn takes_line(
     Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
 }
 
+/// Whether the condition of an annotation is met when the request has ended; not if it has no
+/// answer.
+pub(crate) fn is_met(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+    late: &Late<'_>,
+) -> bool {
+    let subject = Subject { response, late, ..subject(request) };
+    check_list(list, request, &subject).is_allowed()
+}
+
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
 pub(crate) fn says(
     list: &RuleList,
@@ -414,10 +465,13 @@ pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
 /// [`decide_cache`].
 pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
-    let Some(list) = &request.snapshot().cache else { return Poll::Ready(true) };
+    if request.goes_astray() {
+        return Poll::Ready(false);
+    }
     if let Some(&decided) = request.may_use_cache.get() {
         return Poll::Ready(decided);
     }
+    let Some(list) = &request.snapshot().cache else { return Poll::Ready(true) };
     let before = Before::of(request);
     match check_list(list, request, &subject(request)) {
         Verdict::Needs(_) => {
@@ -466,7 +520,8 @@ fn known(request: &Request) -> Known<'_> {
         Err(DnsError::NoSuchName | DnsError::Empty) => Some(NAMELESS),
         Err(_) => None,
     });
-    Known { dst_ips, client_name, ..Known::default() }
+    let (login, user_addresses) = (login::known(request), login::addresses(request));
+    Known { dst_ips, client_name, login, user_addresses, ..Known::default() }
 }
 
 /// The client as rules see it.
@@ -480,22 +535,28 @@ fn client_ip(request: &Request) -> IpAddr {
 fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
     let host = request.url.host();
+    // The rules about the server judge the one that the request goes to.
+    let original = request.original_destination();
     Subject {
         client_ip: client_ip(request),
-        local_ip: unmapped(facts.local.ip()),
-        local_port: facts.local.port(),
+        local_ip: unmapped(facts.chosen().ip()),
+        local_port: facts.chosen().port(),
         port_name: Some(&facts.port.name),
         method: request.head.method_bytes(),
         scheme: request.url.scheme(),
         host,
-        host_ip: host_ip(host),
-        port: request.url.port(),
+        host_ip: match original {
+            Some(original) => Some(unmapped(original.ip())),
+            None => host_ip(host),
+        },
+        port: original.map_or_else(|| request.url.port(), |original| original.port()),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),
         request: request.is_read.then_some(&request.head),
         response: None,
         known: known(request),
         late: &Late::NONE,
+        told: (!request.snapshot().externals.is_empty()).then_some(request),
         annotated: Some(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
@@ -506,7 +567,7 @@ fn subject(request: &Request) -> Subject<'_> {
 }
 
 /// The client's hardware address, if the kernel can tell.
-fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
+pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
     let IpAddr::V4(client) = subject.client_ip else { return Some(None) };
     // A client on this machine has none.
     if subject.client_ip == subject.local_ip {

@@ -47,7 +47,7 @@ pub(crate) fn expand(template: &str, facts: &Facts<'_>) -> Vec<u8> {
 fn value(code: char, facts: &Facts<'_>) -> Option<Vec<u8>> {
     let request = facts.request;
     let (names, config) = (&request.snapshot().names, &request.snapshot().config);
-    let local = request.facts().local;
+    let local = request.facts().chosen();
     Some(match code {
         'u' | 'U' | 's' => request.url.as_bytes().to_vec(),
         'H' => host(request.url.host()),
@@ -64,17 +64,22 @@ fn value(code: char, facts: &Facts<'_>) -> Option<Vec<u8>> {
         'S' => product(!config.httpd_suppress_version_string).as_bytes().to_vec(),
         'T' => date::format(facts.now_s).to_vec(),
         't' => local_time(facts.now_s).into_bytes(),
-        'a' => b"-".to_vec(),
+        'a' => request.user_name().unwrap_or("-").as_bytes().to_vec(),
+        'o' => message_of_helper(request),
         'e' => b"0".to_vec(),
         'E' => b"[No Error]".to_vec(),
         'D' => b"[No Error Detail]".to_vec(),
         '%' => b"%".to_vec(),
         // About errors other than a denial, or for pages only: empty in URLs.
-        'B' | 'c' | 'f' | 'F' | 'g' | 'l' | 'L' | 'm' | 'o' | 'O' | 'W' | 'x' | 'z' | 'Z' => {
-            Vec::new()
-        }
+        'B' | 'c' | 'f' | 'F' | 'g' | 'l' | 'L' | 'm' | 'O' | 'W' | 'x' | 'z' | 'Z' => Vec::new(),
         _ => return None,
     })
+}
+
+/// `message=` of a helper of `external_acl_type`.
+fn message_of_helper(request: &Request) -> Vec<u8> {
+    let facts = request.helped.facts();
+    facts.as_deref().and_then(|facts| facts.message.as_deref()).unwrap_or_default().to_vec()
 }
 
 /// The host as URLs have it.

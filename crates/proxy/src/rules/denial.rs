@@ -5,6 +5,8 @@ use humboldt_conf::Need;
 use humboldt_logs::access::Tag;
 
 use crate::errors::ErrorPage;
+use crate::request::Request;
+use crate::rules::login;
 
 /// A request or an answer that a rule denies.
 #[derive(Clone, Debug)]
@@ -38,6 +40,11 @@ impl Refusal {
         Self::new(ErrorPage::AccessDenied, Tag::Denied, info)
     }
 
+    /// By `http_access`: the client is to log in, or to log in as another user.
+    pub(crate) fn login(request: &Request, info: Option<usize>) -> Self {
+        Self::new(login::page(request), Tag::Denied, info)
+    }
+
     /// By `miss_access`.
     pub(crate) fn of_miss(info: Option<usize>) -> Self {
         Self::new(ErrorPage::ForwardingDenied, Tag::Miss, info)
@@ -65,6 +72,11 @@ impl Refusal {
         };
         let unanswered = Some(Unanswered { acl: acl.into(), need });
         Self { unanswered, ..Self::new(page, Tag::None, None) }
+    }
+
+    /// The host that the request names is not the one that it was sent to.
+    pub(crate) fn of_host() -> Self {
+        Self::new(ErrorPage::HostConflict, Tag::None, None)
     }
 
     /// By `reply_body_max_size`.

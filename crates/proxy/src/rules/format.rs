@@ -10,11 +10,18 @@ use crate::request::{Request, unmapped};
 pub(crate) fn early(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let facts = request.facts();
     let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());
+    let helped = request.helped.facts();
+    let helped = helped.as_deref();
     let record = AccessRecord {
-        local: Some(facts.local),
+        local: Some(facts.chosen()),
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),
+        client_url: request.is_rewritten().then(|| request.shown_url()),
         version: Some(request.head.version),
+        user: request.user_name(),
+        ext_user: helped.and_then(|facts| facts.user.as_deref()),
+        ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
+        ext_log: helped.and_then(|facts| facts.log.as_deref()),
         request: Some(&request.head.fields),
         notes: Some(&request.notes),
         ..AccessRecord::new(request.received, client)

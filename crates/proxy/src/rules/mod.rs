@@ -1,12 +1,18 @@
 //! Applies the rules of the configuration to one request.
 
 pub(crate) mod access;
+pub(crate) mod balancer;
 pub(crate) mod codes;
+pub(crate) mod decision;
 pub(crate) mod denial;
+pub(crate) mod external;
 pub(crate) mod format;
 pub(crate) mod header;
 pub(crate) mod indirect;
+pub(crate) mod login;
 pub(crate) mod notes;
+pub(crate) mod original;
 pub(crate) mod own;
 pub(crate) mod reply;
+pub(crate) mod rewriting;
 pub(crate) mod upgrades;

@@ -1,14 +1,16 @@
 //! Annotations of requests and of clients' connections.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use humboldt_acl::{Annotated, RuleList};
 use humboldt_base::notes::Notes;
 use humboldt_logs::access::AccessRecord;
 
 use crate::config::header_rules::Value;
+use crate::helped::Facts;
 use crate::request::Request;
-use crate::rules::format;
+use crate::rules::{format, login};
 
 impl Annotated for Request {
     fn notes(&self) -> &RefCell<Notes> {
@@ -25,26 +27,54 @@ impl Annotated for Request {
     }
 }
 
-/// The notes of a request and of its connection before a list is asked. Whoever asks it again, or
-/// asks what it would say, begins with the same notes, so that a rule that sets a note and another
-/// one that looks for it do not see what an earlier try has set.
-pub(crate) struct Before(Option<(Notes, Notes)>);
+/// The notes of a request and of its connection, and the facts from helpers, before a list is
+/// asked. Whoever asks it again, or asks what it would say, begins with the same, so that a rule
+/// that sets a note and another one that looks for it do not see what an earlier try has set.
+pub(crate) struct Before(Option<Kept>);
+
+struct Kept {
+    own: Notes,
+    of_client: Notes,
+    facts: Option<Rc<Facts>>,
+    /// The login was known already, and what belongs to it is among the notes.
+    has_login: bool,
+}
 
 impl Before {
     /// Remembers the notes, if an ACL may change them.
     pub(crate) fn of(request: &Request) -> Self {
-        let may_change = request.snapshot().note_rules.acls_annotate;
-        Self(
-            may_change
-                .then(|| (request.notes.borrow().clone(), request.facts().notes.borrow().clone())),
-        )
+        let snapshot = request.snapshot();
+        let may_change = snapshot.note_rules.acls_annotate || !snapshot.externals.is_empty();
+        Self(may_change.then(|| Kept {
+            own: request.notes.borrow().clone(),
+            of_client: request.facts().notes.borrow().clone(),
+            facts: request.helped.facts(),
+            has_login: request.login.get().is_some(),
+        }))
     }
 
-    /// Brings the notes back.
+    /// Brings the notes back. A login that has become known since then has its notes.
     pub(crate) fn restore(&self, request: &Request) {
-        if let Some((own, of_client)) = &self.0 {
-            request.notes.borrow_mut().clone_from(own);
-            request.facts().notes.borrow_mut().clone_from(of_client);
+        self.restore_of_client(request);
+        self.restore_own(request);
+    }
+
+    /// Brings those of the connection back, before a wait: later requests of the connection may set
+    /// others meanwhile.
+    pub(crate) fn restore_of_client(&self, request: &Request) {
+        if let Some(kept) = &self.0 {
+            request.facts().notes.borrow_mut().clone_from(&kept.of_client);
+        }
+    }
+
+    /// Brings those of the request back, after a wait: the question may have been about them.
+    pub(crate) fn restore_own(&self, request: &Request) {
+        if let Some(kept) = &self.0 {
+            request.helped.restore(kept.facts.clone());
+            request.notes.borrow_mut().clone_from(&kept.own);
+            if !kept.has_login {
+                login::annotate(request);
+            }
         }
     }
 
@@ -57,10 +87,15 @@ impl Before {
         result
     }
 
-    /// The notes with which another request of the connection would begin.
+    /// The notes with which another request of the connection, with the same login, would begin.
     pub(crate) fn of_another(request: &Request) -> Self {
         let Self(now) = Self::of(request);
-        Self(now.map(|(_, of_client)| (of_client.clone(), of_client)))
+        Self(now.map(|kept| Kept {
+            own: kept.of_client.clone(),
+            of_client: kept.of_client,
+            facts: None,
+            has_login: false,
+        }))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::storing::{freshen, invalidate, parts, store};
 pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
     let key = found.key.unwrap_or(request.key);
     let humboldt_store::Begin::Lead(writer) =
-        core.shared.cache.begin_or_join(request.key, key, request.url.as_bytes())
+        core.shared.cache.begin_or_join(request.key, key, request.cache_url())
     else {
         return;
     };
@@ -181,7 +181,7 @@ impl AtEnd {
             return;
         }
         let head = writer.flow().published();
-        let record = head.and_then(|head| head.record(job.request.url.as_bytes()));
+        let record = head.and_then(|head| head.record(job.request.cache_url()));
         if let (Some(dir), Some(reader), Some(record)) =
             (self.dir.take(), self.reader.take(), record)
         {

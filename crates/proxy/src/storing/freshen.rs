@@ -85,7 +85,7 @@ pub(crate) fn to_store(
 ) -> (StoredHead, Times) {
     let snapshot = request.snapshot();
     let cc = CacheControl::of_response(&head.fields, &snapshot.freshness.target_list);
-    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let rule = snapshot.refresh_rule(request.cache_url());
     let mut judged = without_void_expires(snapshot, head);
     if head.status == PARTIAL {
         judged.to_mut().status = 200; // a part is as fresh as the whole

@@ -23,14 +23,14 @@ pub(crate) async fn after_unsafe_method(
     head: &ResponseHead,
 ) -> Option<FlowWriter> {
     let request = &*job.request;
-    if !freshness::invalidates(request.head.method, head.status) {
+    if request.goes_astray() || !freshness::invalidates(request.head.method, head.status) {
         return None;
     }
     core.count(Counter::Purges, 1);
     for name in [FieldName::Location, FieldName::ContentLocation] {
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
-            let key = Key::primary(url.as_bytes());
+            let key = request.snapshot().rewriting.key_of(url.as_bytes());
             remove_behind(core, core.shared.cache.void(key)).await;
         }
     }

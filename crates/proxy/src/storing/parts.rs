@@ -101,7 +101,7 @@ pub(crate) fn add(
     let (core, request, flow) = (Rc::clone(core), Rc::clone(request), Arc::clone(flow));
     turns::spawn_local(async move {
         let cache = &core.shared.cache;
-        match cache.open(request.key, &new.list, request.url.as_bytes()).await {
+        match cache.open(request.key, &new.list, request.cache_url()).await {
             Lookup::Found(DiskEntry::Object(hit)) if hit.head.status == PARTIAL => {
                 // The list grows in memory.
                 drop(hit.into_object(cache).await);
@@ -154,7 +154,7 @@ fn list_part(
         Some((head, times, belongs))
     };
     let cache = &core.shared.cache;
-    let url = request.url.as_bytes();
+    let url = request.cache_url();
     let core = Rc::clone(core);
     let object = match cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) {
         Ok(object) => object,

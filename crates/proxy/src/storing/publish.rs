@@ -63,14 +63,13 @@ pub(crate) async fn publish(
     });
     let keys = claims(request, key, marker.as_deref(), part.as_deref());
     // An answer from before a purge that names it is older than those from after it.
-    let is_purged =
-        times.is_some_and(|times| cache.is_purged(&times, request.url.as_bytes(), &head));
+    let is_purged = times.is_some_and(|times| cache.is_purged(&times, request.cache_url(), &head));
     let storable = match times {
         None => Storable::No,
         Some(_) if is_purged || !announce(core, request, writer, &keys).await => Storable::Outdated,
         Some(times) => Storable::Yes(times),
     };
-    let (url, body_bytes, vary) = (request.url.as_bytes(), answer.body_bytes(), marker.clone());
+    let (url, body_bytes, vary) = (request.cache_url(), answer.body_bytes(), marker.clone());
     let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
     let fate = info.fate();
     writer.publish_head(Arc::clone(&head), info);
@@ -113,7 +112,7 @@ fn variant(
 ) -> (Key, Option<Arc<VaryMarker>>) {
     let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
     let cache = &core.shared.cache;
-    let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    let marker = cache.vary_marker(writer.epoch(), request.cache_url(), spec.as_bytes());
     let key = memory::variant_key(request, &marker);
     if let Some(language) = languages::of_answer(&head.fields)
         && let Some(in_language) = memory::language_key(request, &marker, language)

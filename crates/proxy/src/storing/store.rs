@@ -63,7 +63,7 @@ pub(crate) async fn store_lending(
     dir: &Arc<Dir>,
     body: &[u8],
 ) -> bool {
-    let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
+    let (cache, url) = (&core.shared.cache, job.request.cache_url());
     // A task cuts ranges out of a flow, and may take its time; and so may a list that waits. The
     // memory of the scheme would stay meanwhile.
     let rules = job.request.snapshot().reply_rules.as_ref();
@@ -87,7 +87,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let is_newest = || cache.is_newest(epoch, &key);
     // Until the directory has written it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
-    let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
+    let stored = cache.store(writer, job.request.cache_url(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
     }

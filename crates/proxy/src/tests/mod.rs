@@ -33,7 +33,7 @@ use crate::AccessLog;
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::cut::Cut;
-use crate::serve::Connection;
+use crate::serve::{Connection, Ends};
 use crate::shared::Shared;
 
 /// The server that most stories are about.
@@ -99,7 +99,8 @@ impl World {
         let core = Core::new(0, Arc::clone(&shared));
         let (client, local) = ("198.51.100.1:4000".parse(), "198.51.100.9:3128".parse());
         let (client, local) = (client.expect("an address"), local.expect("an address"));
-        let connection = Rc::new(Connection::new(&core, client, local, port));
+        let ends = Ends::direct(client, local);
+        let connection = Rc::new(Connection::new(&core, ends, port));
         let (connects, connected) = mpsc::unbounded_channel();
         let closed = Rc::<RefCell<HashSet<SocketAddr>>>::default();
         let closed_for_all = Rc::clone(&closed);

@@ -1,0 +1,160 @@
+//! Delays of checks after wrong passwords, so that nobody tries passwords by the thousand.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+/// Wrong logins of an address that cost it nothing: people mistype.
+const FREE_FAILURES: u32 = 5;
+
+/// The pause between two checks for an address after the first wrong login that is not free; twice
+/// as long after each further one.
+const PAUSE_MS: i64 = 125;
+
+/// Longest pause between two checks for one address. Many people may share it, so it is short; but
+/// a guesser has no more than one try in this time.
+pub(crate) const PAUSE_MS_MAX: i64 = 1000;
+
+/// Longest time that a check waits for its turn; a client that would wait longer is refused.
+pub(crate) const TURN_WAIT_MS_MAX: i64 = 10_000;
+
+/// An address without a wrong login for this time is forgotten.
+const FORGOTTEN_AFTER_MS: i64 = 60_000;
+
+/// Most addresses with wrong logins that are remembered; beyond it one of the others is forgotten,
+/// an old one if there is one.
+pub(crate) const SUSPECTS_MAX: usize = 16_384;
+
+/// Entries of the full table that are looked at for one to forget.
+const LOOKED_AT: usize = 16;
+
+struct Suspect {
+    failures: u32,
+    last_failure_ms: i64,
+    /// The next check may begin then.
+    next_ms: i64,
+}
+
+impl Suspect {
+    fn pause_ms(&self) -> i64 {
+        match self.failures.checked_sub(FREE_FAILURES + 1) {
+            None => 0,
+            Some(doublings) => PAUSE_MS.saturating_mul(1 << doublings.min(16)).min(PAUSE_MS_MAX),
+        }
+    }
+
+    fn is_forgotten(&self, now_ms: i64) -> bool {
+        !(0..FORGOTTEN_AFTER_MS).contains(&(now_ms - self.last_failure_ms))
+            && self.next_ms <= now_ms
+    }
+}
+
+/// The addresses with wrong logins.
+#[derive(Default)]
+pub(crate) struct Delays(Mutex<HashMap<IpAddr, Suspect>>);
+
+/// The client has to come back later.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+impl Delays {
+    /// The time in ms that a check for this address has to wait. The checks of an address take
+    /// turns, however many connections it has.
+    pub(crate) fn turn_ms(&self, of: IpAddr, now_ms: i64) -> Result<i64, TooMany> {
+        let mut suspects = self.0.lock();
+        let Some(suspect) = suspects.get_mut(&network(of)) else { return Ok(0) };
+        if suspect.is_forgotten(now_ms) {
+            suspects.remove(&network(of));
+            return Ok(0);
+        }
+        // A clock that went backwards does not make anybody wait.
+        let begins_ms = match suspect.next_ms.saturating_sub(now_ms) {
+            0..=TURN_WAIT_MS_MAX => suspect.next_ms,
+            ahead if ahead > TURN_WAIT_MS_MAX + PAUSE_MS_MAX => now_ms,
+            ahead if ahead > 0 => return Err(TooMany),
+            _ => now_ms,
+        };
+        suspect.next_ms = begins_ms + suspect.pause_ms();
+        Ok(begins_ms - now_ms)
+    }
+
+    /// Notes a wrong login.
+    pub(crate) fn failed(&self, of: IpAddr, now_ms: i64) {
+        let mut suspects = self.0.lock();
+        let key = network(of);
+        if suspects.len() >= SUSPECTS_MAX && !suspects.contains_key(&key) {
+            let some = suspects.iter().take(LOOKED_AT);
+            let oldest = some.min_by_key(|(_, suspect)| suspect.last_failure_ms);
+            if let Some(oldest) = oldest.map(|(of, _)| *of) {
+                suspects.remove(&oldest);
+            }
+        }
+        let new = || Suspect { failures: 0, last_failure_ms: now_ms, next_ms: now_ms };
+        let suspect = suspects.entry(key).or_insert_with(new);
+        if suspect.is_forgotten(now_ms) {
+            *suspect = new();
+        }
+        suspect.failures = suspect.failures.saturating_add(1);
+        suspect.last_failure_ms = now_ms;
+        suspect.next_ms = suspect.next_ms.max(now_ms + suspect.pause_ms());
+    }
+}
+
+/// One client can have all addresses of an IPv6 network of 64 bits.
+fn network(of: IpAddr) -> IpAddr {
+    match of.to_canonical() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn the_first_wrong_logins_cost_nothing_and_later_ones_more_and_more() {
+        let (delays, guesser) = (Delays::default(), ip("192.0.2.1"));
+        let mut waited = Vec::new();
+        let mut now_ms = 1_000_000;
+        for _ in 0..11 {
+            let wait_ms = delays.turn_ms(guesser, now_ms).expect("a turn");
+            waited.push(wait_ms);
+            now_ms += wait_ms;
+            delays.failed(guesser, now_ms);
+        }
+        assert_eq!(waited, [0, 0, 0, 0, 0, 0, 125, 250, 500, 1000, 1000]);
+        assert_eq!(delays.turn_ms(ip("192.0.2.2"), now_ms), Ok(0));
+        assert_eq!(delays.turn_ms(guesser, now_ms + FORGOTTEN_AFTER_MS), Ok(0));
+        assert!(delays.0.lock().is_empty());
+    }
+
+    #[test]
+    fn connections_of_one_address_take_turns_and_the_last_are_refused() {
+        let (delays, guesser) = (Delays::default(), ip("2001:db8::1"));
+        for _ in 0..20 {
+            delays.failed(guesser, 0);
+        }
+        let neighbour = ip("2001:db8::2:3");
+        let turns: Vec<_> = (0..12).map(|_| delays.turn_ms(neighbour, 0)).collect();
+        let wanted: Vec<_> = (1..=10).map(|turn| Ok(turn * 1000)).collect();
+        assert_eq!(turns[..10], wanted);
+        assert_eq!(turns[10..], [Err(TooMany); 2]);
+        assert_eq!(delays.turn_ms(neighbour, 2000), Ok(9000), "time passes");
+        assert_eq!(delays.turn_ms(ip("2001:db8:0:1::1"), 0), Ok(0));
+    }
+
+    #[test]
+    fn more_suspects_than_the_bound_are_not_remembered() {
+        let delays = Delays::default();
+        for number in 0..2 * SUSPECTS_MAX as u32 {
+            delays.failed(IpAddr::V4(number.into()), i64::from(number));
+        }
+        assert_eq!(delays.0.lock().len(), SUSPECTS_MAX);
+    }
+}
