@@ -131,6 +131,32 @@ fn a_reload_that_is_asked_for_while_another_reads_follows_it() {
 }
 
 #[test]
+fn what_was_read_before_another_reload_was_asked_for_is_not_applied() {
+    let world = World::forward("");
+    for path in ["/one", "/two"] {
+        world.origin.on(path, Reply::ok("hello").cachable(60));
+    }
+    make_pipe(&world.proxy, "list");
+    make_pipe(&world.proxy, "second");
+    world.proxy.write_configuration("", LIST);
+    world.proxy.signal(Signal::HUP);
+    let mut list = list_being_read(&world.proxy, "list");
+    world.proxy.write_configuration("", &LIST.replace("/list", "/second"));
+    world.proxy.signal(Signal::HUP);
+    world.proxy.signal(Signal::USR1);
+    wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
+    list.write_all(b"/one\n").expect("a reader");
+    drop(list);
+    // The second reading begins when the first has ended.
+    let mut second = list_being_read(&world.proxy, "second");
+    let _ = world.get("/one").expect(200);
+    second.write_all(b"/two\n").expect("a reader");
+    drop(second);
+    wait::until("the second list", || (world.get("/two").status() == 403).then_some(()));
+    let _ = world.get("/one").expect(200);
+}
+
+#[test]
 fn a_list_that_hangs_does_not_keep_the_end() {
     let mut world = World::forward("");
     make_pipe(&world.proxy, "list");

@@ -385,6 +385,19 @@ fn a_log_has_the_requests_that_could_be_read_or_those_that_were_answered() {
 }
 
 #[test]
+fn a_log_finds_a_request_whose_url_is_no_good_by_its_fields() {
+    let rules =
+        "acl marked req_header X-Marked ^yes$\naccess_log stdio:{dir}/marked.log squid marked\n";
+    let world = World::forward(rules);
+    for value in ["no", "yes"] {
+        let head = format!("GET /x HTTP/1.0\r\nX-Marked: {value}\r\n\r\n");
+        let _ = world.client().send(head).response().expect(400);
+    }
+    assert!(lines(&world, "marked.log", 1)[0].contains("/400"));
+    assert_eq!(lines(&world, "marked.log", 1).len(), 1);
+}
+
+#[test]
 fn a_log_has_the_requests_of_one_way_or_with_one_error() {
     let rules = "acl direct hier_code HIER_DIRECT\nacl failed squid_error ERR_CONNECT_FAIL\n\
                  acl fine squid_error ERR_NONE\n\

@@ -9,12 +9,18 @@ use crate::cli::Cli;
 use crate::configuration::{Loaded, Source};
 use crate::error::StartError;
 
+/// Most readings in a row that are passed over because another one was asked for meanwhile. The
+/// next one is applied: otherwise frequent signals would keep an old configuration for ever.
+const OVERTAKEN_MAX: u32 = 3;
+
 /// The reading that is under way, if any.
 #[derive(Default)]
 pub(crate) struct Reload {
     running: Option<oneshot::Receiver<Result<Loaded, StartError>>>,
     /// It was asked for once more: what has been read by now may have changed since.
     is_due: bool,
+    /// Readings in a row that were passed over.
+    overtaken: u32,
 }
 
 impl Reload {
@@ -37,17 +43,42 @@ impl Reload {
         }
     }
 
-    /// Resolves when the configuration has been read and compiled. May be dropped and called again;
-    /// pending while there is nothing to wait for.
-    pub(crate) async fn ended(&mut self) -> Result<Loaded, StartError> {
+    /// Resolves when the configuration has been read and compiled: with `None` if that reading was
+    /// overtaken, and is to be begun once more instead of being applied. May be dropped and called
+    /// again; pending while there is nothing to wait for.
+    pub(crate) async fn ended(&mut self) -> Option<Result<Loaded, StartError>> {
         let Some(running) = &mut self.running else { return std::future::pending().await };
         let loaded = running.await;
         self.running = None;
-        loaded.unwrap_or(Err(StartError::Vital("the thread that reads the configuration")))
+        if self.is_due && self.overtaken < OVERTAKEN_MAX {
+            self.overtaken += 1;
+            return None;
+        }
+        self.overtaken = 0;
+        let failed = || Err(StartError::Vital("the thread that reads the configuration"));
+        Some(loaded.unwrap_or_else(|_| failed()))
     }
 
     /// Whether it has to begin once more.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_many_overtaken_readings_one_is_applied() {
+        let mut reload = Reload::default();
+        let mut applied = Vec::new();
+        for _ in 0..2 * (OVERTAKEN_MAX + 1) {
+            let (done, is_done) = oneshot::channel();
+            assert!(done.send(Err(StartError::Vital("a test"))).is_ok());
+            (reload.running, reload.is_due) = (Some(is_done), true);
+            applied.push(reload.ended().await.is_some());
+        }
+        assert_eq!(applied, [false, false, false, true, false, false, false, true]);
     }
 }

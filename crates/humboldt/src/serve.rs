@@ -160,7 +160,9 @@ impl Service {
             tokio::select! {
                 _ = signals.hup.recv() => reload.begin(&self.source, &self.cli),
                 loaded = reload.ended() => {
-                    self.reconfigure(loaded, broadcast, &mut directories).await;
+                    if let Some(loaded) = loaded {
+                        self.reconfigure(loaded, broadcast, &mut directories).await;
+                    }
                     if reload.take_due() {
                         reload.begin(&self.source, &self.cli);
                     }

@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub cc: CacheControl,
     /// The length of the body.
     pub body: BodyLength,
+    /// The head could be read, although it may have no URL that can be used.
+    pub(crate) is_read: bool,
     /// When the head was complete.
     pub received: UnixMillis,
     /// The client behind trusted proxies (`follow_x_forwarded_for`), if there is one.
@@ -115,6 +117,7 @@ impl Request {
             rewritten: None,
             cc: CacheControl::default(),
             body: BodyLength::None,
+            is_read: false,
             received: UnixMillis::default(),
             indirect_client: None,
             addresses: OnceCell::new(),
@@ -140,6 +143,7 @@ impl Request {
         self.rewritten = None;
         self.cc = CacheControl::default();
         self.body = BodyLength::None;
+        self.is_read = false;
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
@@ -167,7 +171,7 @@ impl Request {
     /// Fills in everything that follows from the parsed head: URL, key, directives. The URL's
     /// authority wins over `Host` (RFC 9112 3.2.2).
     pub(crate) fn complete(&mut self, body: BodyLength, now: UnixMillis) -> Result<(), ErrorPage> {
-        (self.body, self.received) = (body, now);
+        (self.body, self.received, self.is_read) = (body, now, true);
         let facts = Rc::clone(&self.facts);
         self.take_client_notes();
         self.set_url(&facts)?;

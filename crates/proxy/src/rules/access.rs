@@ -552,8 +552,7 @@ fn subject(request: &Request) -> Subject<'_> {
         port: original.map_or_else(|| request.url.port(), |original| original.port()),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),
-        // One that could not be read has no URL.
-        request: (!request.url.as_bytes().is_empty()).then_some(&request.head),
+        request: request.is_read.then_some(&request.head),
         response: None,
         known: known(request),
         late: &Late::NONE,
