@@ -1,5 +1,7 @@
 //! Ports behind a load balancer that tells the client's address with the PROXY protocol.
 
+#![allow(clippy::print_stderr, reason = "says why a test is skipped")]
+
 use humboldt_tests::wait::{free_address, start, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply};
 use std::fs;
@@ -105,7 +107,7 @@ fn haproxy_tells_the_client_in_both_versions() {
         command.arg("-f").arg(&settings).stdout(Stdio::null()).stderr(Stdio::null());
         let haproxy = match start(&mut command) {
             Ok(child) => Haproxy(child),
-            Err(error) => return println!("not tested: haproxy: {error}"),
+            Err(error) => return eprintln!("skipped: haproxy: {error}"),
         };
         until("haproxy to listen", || TcpStream::connect(front).ok());
         let mut curl = Command::new("curl");

@@ -3,6 +3,8 @@
 //!
 //! Needs root, `unshare`, `nsenter`, `ip`, `nft` and `curl`; without them it says so and passes.
 
+#![allow(clippy::print_stderr, reason = "says why a test is skipped")]
+
 use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply};
 use rustix::process::Signal;
@@ -41,34 +43,71 @@ auth_param basic program /usr/lib/squid/basic_ncsa_auth {dir}/passwd
 acl members urlpath_regex ^/members
 acl users proxy_auth REQUIRED
 http_access allow members users
+acl purge method PURGE
+http_access allow purge
+";
+
+/// The packet filter of the router for TPROXY. The first rule takes the answers of servers, which
+/// go to the clients' own addresses.
+const FILTER_TPROXY: &str = "\
+table ip transparent {
+  chain incoming {
+    type filter hook prerouting priority mangle;
+    meta l4proto tcp socket transparent 1 meta mark set 1 accept
+    iifname gate tcp dport 80 tproxy to :3129 meta mark set 1 accept
+  }
+}
+";
+
+/// Its server says who asks.
+const NGINX: &str = "\
+daemon off;
+master_process off;
+pid {dir}/nginx.pid;
+error_log {dir}/error.log;
+events {}
+http {
+  access_log off;
+  server { listen 192.0.2.1:80; location / { return 200 $remote_addr; } }
+}
 ";
 
 #[test]
 fn an_intercepted_request_goes_where_its_client_sent_it() {
+    in_a_namespace("redirected_connections");
+}
+
+#[test]
+fn the_server_sees_the_client_of_a_tproxy_port() {
+    in_a_namespace("connections_that_keep_their_addresses");
+}
+
+/// Runs a test in a network of its own.
+fn in_a_namespace(test: &str) {
     let mut inside = Command::new("unshare");
     inside.arg("--net").arg(std::env::current_exe().expect("the path of this test"));
-    let output = match inside.args(["--exact", "in_a_network_of_its_own", "--ignored"]).output() {
+    let output = match inside.args(["--exact", test, "--ignored"]).output() {
         Ok(output) => output,
-        Err(error) => return println!("not tested: unshare: {error}"),
+        Err(error) => return eprintln!("skipped: unshare: {error}"),
     };
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let missing = ["unshare failed", "not there: "];
     if let Some(why) = text.lines().find(|line| missing.iter().any(|part| line.contains(part))) {
-        return println!("not tested: {why}");
+        return eprintln!("skipped: {why}");
     }
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// The namespace of the client; dropping it ends it.
-struct ClientSpace(Child);
+/// A process of a namespace of its own; dropping it ends it.
+struct Space(Child);
 
-impl ClientSpace {
+impl Space {
     fn new() -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "sleep", "300"]).stdin(Stdio::null());
         let space = Self(command.spawn().expect("unshare starts"));
         let own = fs::read_link("/proc/self/ns/net").expect("this namespace");
-        until("a namespace for the client", || {
+        until("a namespace", || {
             let its = fs::read_link(format!("/proc/{}/ns/net", space.0.id())).ok()?;
             (its != own).then_some(())
         });
@@ -96,7 +135,7 @@ impl ClientSpace {
     }
 }
 
-impl Drop for ClientSpace {
+impl Drop for Space {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -113,14 +152,10 @@ fn ip(words: &str) {
     succeeds(Command::new("ip").args(words.split(' ')));
 }
 
-/// Connects both namespaces, and gives this one the addresses of the servers.
-fn connect(client: &ClientSpace) {
+/// Connects the namespace of the client.
+fn connect(client: &Space) {
     ip("link set lo up");
-    let peer = format!("link add gate type veth peer name eth0 netns {}", client.0.id());
-    ip(&peer);
-    for address in ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "2001:db8::1/128"] {
-        ip(&format!("address add {address} dev lo"));
-    }
+    ip(&format!("link add gate type veth peer name eth0 netns {}", client.0.id()));
     ip("address add 10.99.0.1/24 dev gate");
     ip("address add fd99::1/64 dev gate nodad");
     ip("link set gate up");
@@ -129,28 +164,42 @@ fn connect(client: &ClientSpace) {
     client.run("address add fd99::2/64 dev eth0 nodad");
     client.run("route add default via 10.99.0.1");
     client.run("-6 route add default via fd99::1");
+}
+
+/// Gives this namespace the addresses of the servers.
+fn be_the_servers() {
+    for address in ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "2001:db8::1/128"] {
+        ip(&format!("address add {address} dev lo"));
+    }
+}
+
+fn set_filter(rules: &str) {
     let mut filter = Command::new("nft");
     filter.args(["-f", "-"]).stdin(Stdio::piped());
     let mut filter = filter.spawn().unwrap_or_else(|error| panic!("not there: nft: {error}"));
     let mut input = filter.stdin.take().expect("its input");
-    input.write_all(FILTER.as_bytes()).expect("rules");
+    input.write_all(rules.as_bytes()).expect("rules");
     drop(input);
     assert!(filter.wait().expect("nft ends").success(), "the rules of the packet filter");
 }
 
 fn server(address: &str, says: &str) -> Origin {
     let origin = Origin::on_listener(TcpListener::bind(address).expect("an address of this test"));
-    for path in ["/", "/secret", "/six"] {
-        origin.on(path, Reply::ok(says).with("Cache-Control", "max-age=1000"));
+    let pages = (0..8).map(|number| format!("/page{number}"));
+    let others = ["/", "/secret", "/six", "/metrics"].map(str::to_owned);
+    for path in pages.chain(others) {
+        origin.on(&path, Reply::ok(says).with("Cache-Control", "max-age=1000"));
     }
     origin
 }
 
 #[test]
-#[ignore = "the test above runs it in a namespace"]
-fn in_a_network_of_its_own() {
-    let client = ClientSpace::new();
+#[ignore = "a test above runs it in a namespace"]
+fn redirected_connections() {
+    let client = Space::new();
     connect(&client);
+    be_the_servers();
+    set_filter(FILTER);
     let _one = server("192.0.2.1:80", "one");
     let _two = server("192.0.2.2:80", "two");
     let _three = server("192.0.2.3:80", "three");
@@ -178,6 +227,22 @@ fn in_a_network_of_its_own() {
     assert_eq!(client.curl(forged), "two 200 MISS");
     assert_eq!(client.curl(forged), "two 200 MISS");
     assert_eq!(client.curl("--resolve site.test:80:192.0.2.1 http://site.test/"), "one 200 HIT");
+    // Nor is its connection used for anybody else, nor does it remove what is stored, nor is it the
+    // proxy that it names.
+    for number in 0..8 {
+        let path = format!("/page{number}");
+        assert_eq!(
+            client.curl(&format!("-H Host:site.test http://192.0.2.2{path}")),
+            "two 200 MISS"
+        );
+        let mut other = proxy.client();
+        let answer = other.request("GET", &format!("http://site.test{path}"), &[], b"").response();
+        assert_eq!(answer.text(), "one", "{path}");
+    }
+    assert_eq!(client.curl("-d x -H Host:site.test http://192.0.2.2/"), "two 200 MISS");
+    assert_eq!(client.curl("--resolve site.test:80:192.0.2.1 http://site.test/"), "one 200 HIT");
+    assert_eq!(client.curl("-H Host:proxy.test:3129 http://192.0.2.2/metrics"), "two 200 MISS");
+    assert!(client.curl("-X PURGE -H Host:site.test http://192.0.2.2/").contains(" 409 "));
     // The same for another port, which rules see too.
     assert_eq!(client.curl("-H Host:site.test http://192.0.2.1:8080/"), "upload 200 MISS");
     assert!(client.curl("-H Host:site.test http://192.0.2.1:8080/secret").contains(" 403 "));
@@ -212,4 +277,55 @@ fn in_a_network_of_its_own() {
     let request = "GET http://other.test/six HTTP/1.1\r\nHost: site.test\r\n\r\n";
     other.send(request.as_bytes());
     assert_eq!(other.response().status(), 409);
+}
+
+/// Connects the namespace of a server, and starts it.
+fn start_server(server: &Space, folder: &std::path::Path) -> Space {
+    ip(&format!("link add out type veth peer name eth0 netns {}", server.0.id()));
+    ip("address add 10.98.0.1/24 dev out");
+    ip("link set out up");
+    server.run("link set lo up");
+    server.run("link set eth0 up");
+    server.run("address add 10.98.0.2/24 dev eth0");
+    server.run("address add 192.0.2.1/32 dev lo");
+    server.run("route add default via 10.98.0.1");
+    ip("route add 192.0.2.0/24 via 10.98.0.2");
+    let settings = folder.join("nginx.conf");
+    let text = NGINX.replace("{dir}", &folder.display().to_string());
+    fs::write(&settings, text).expect("settings");
+    let mut nginx = server.command("nginx");
+    nginx.arg("-c").arg(&settings);
+    nginx.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
+    let nginx = Space(nginx);
+    until("nginx", || TcpStream::connect("192.0.2.1:80").ok());
+    nginx
+}
+
+#[test]
+#[ignore = "a test above runs it in a namespace"]
+fn connections_that_keep_their_addresses() {
+    let (client, server) = (Space::new(), Space::new());
+    let folder = humboldt_tests::proxy::open_folder();
+    connect(&client);
+    let _nginx = start_server(&server, folder.path());
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("a router");
+    ip("rule add fwmark 1 lookup 100");
+    ip("route add local default dev lo table 100");
+    set_filter(FILTER_TPROXY);
+    let proxy = Proxy::forward(
+        "http_port 3129 tproxy\nacl hidden urlpath_regex ^/hidden\n\
+         spoof_client_ip deny hidden\nspoof_client_ip allow all\n",
+    );
+    for _ in 0..2 {
+        assert_eq!(client.curl("http://192.0.2.1/"), "10.99.0.2 200 MISS");
+    }
+    assert!(proxy.logged("http://192.0.2.1/ ").contains(" 10.99.0.2 "));
+    assert_eq!(client.curl("http://192.0.2.1/hidden"), "10.98.0.1 200 MISS");
+    // A client's own connection to the server is not used for another client.
+    client.run("address add 10.99.0.3/24 dev eth0");
+    assert_eq!(client.curl("--interface 10.99.0.3 http://192.0.2.1/"), "10.99.0.3 200 MISS");
+    // The rest of root's rights is gone.
+    let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).expect("its status");
+    assert!(status.contains("CapEff:\t0000000000001000"), "{status}");
 }

@@ -46,6 +46,8 @@ counters! {
     ClientCollapsed = "client_http_collapsed_total";
     /// Requests that went on without the fetch that they shared, as their clients held up others.
     ClientLeftFetch = "client_http_left_fetch_total";
+    /// Intercepted requests whose address is not known to be one of their Host.
+    ClientHostConflicts = "client_http_host_conflicts_total";
     /// Requests answered with an error made by the proxy.
     ClientErrors = "client_http_errors_total";
     /// Requests refused by the access rules.

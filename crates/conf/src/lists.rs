@@ -118,6 +118,7 @@ lists! {
     // list                                              asked of  slow    dst
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
     ProxyProtocolAccess = "proxy_protocol_access":       Request,  Never,  Never;
+    SpoofClientIp = "spoof_client_ip":                   Request,  Never,  Ahead;
     HttpAccess = "http_access":                          Request,  Waits,  Waits;
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
@@ -138,7 +139,6 @@ lists! {
     Note = "note":                                       End,      Never,  Ahead;
     // Not obeyed yet.
     AuthSchemes = "auth_schemes":                        Request, Never,  Never;
-    SpoofClientIp = "spoof_client_ip":                   Request, Never,  Never;
     SendHit = "send_hit":                                Answer,  Never,  Never;
     StoreMiss = "store_miss":                            Answer,  Never,  Never;
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
@@ -293,9 +293,10 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 22] = [
+    const LINES: [&str; 23] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
+        "spoof_client_ip allow x",
         "http_access allow x",
         "adapted_http_access allow x",
         "http_reply_access allow x",

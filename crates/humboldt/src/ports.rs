@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use humboldt_conf::{Config, HttpPort};
+use humboldt_conf::{Config, HttpPort, PortMode};
 use humboldt_net::listener::{self, ListenError, PortSocket};
 use parking_lot::Mutex;
 
@@ -30,6 +30,10 @@ pub(crate) struct CorePort {
     pub socket: Option<PortSocket>,
 }
 
+fn is_tproxy(port: &HttpPort) -> bool {
+    port.mode == PortMode::Tproxy
+}
+
 /// All open ports.
 pub(crate) struct Ports {
     open: Mutex<Vec<OpenPort>>,
@@ -50,7 +54,7 @@ impl Ports {
     }
 
     fn add(&self, place: Place, port: Arc<HttpPort>) -> Result<(), ListenError> {
-        let sockets = listener::bind(place.0, place.1, self.cores)?;
+        let sockets = listener::bind(place.0, place.1, self.cores, is_tproxy(&port))?;
         self.open.lock().push(OpenPort {
             place,
             port,
@@ -67,6 +71,12 @@ impl Ports {
         for (place, port) in wanted {
             let mut open = self.open.lock();
             match open.iter_mut().find(|open| open.place == place) {
+                Some(known) if is_tproxy(&known.port) != is_tproxy(&port) => {
+                    let port = place.1;
+                    tracing::error!(
+                        "port {port}: `tproxy` begins and ends with a restart; it stays as it was"
+                    );
+                }
                 Some(known) => known.port = port,
                 None => {
                     drop(open);

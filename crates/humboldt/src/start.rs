@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_admin::AdminPages;
-use humboldt_conf::{Config, Severity};
+use humboldt_conf::{Config, PortMode, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_net::listener::ListenError;
@@ -186,7 +186,8 @@ fn target_group<'a>(config: &'a Config, user: &str) -> Option<&'a str> {
 
 fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
     if let Some(user) = target_user(config, source) {
-        privileges::drop_to(user, target_group(config, user))?;
+        let connects_as_clients = config.http_port.iter().any(|port| port.mode == PortMode::Tproxy);
+        privileges::drop_to(user, target_group(config, user), connects_as_clients)?;
     }
     Ok(())
 }

@@ -29,12 +29,20 @@ pub struct ConnectOptions {
     pub local_v4: Option<Ipv4Addr>,
     /// Address to connect from when the server's is IPv6.
     pub local_v6: Option<Ipv6Addr>,
+    /// These addresses are not this machine's. Needs CAP_NET_ADMIN.
+    pub local_is_foreign: bool,
 }
 
 impl Default for ConnectOptions {
     /// Squid's defaults: one minute, 250 ms, from any address.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(60), stagger: STAGGER, local_v4: None, local_v6: None }
+        Self {
+            timeout: Duration::from_secs(60),
+            stagger: STAGGER,
+            local_v4: None,
+            local_v6: None,
+            local_is_foreign: false,
+        }
     }
 }
 
@@ -171,6 +179,14 @@ async fn attempt(peer: SocketAddr, options: &ConnectOptions) -> Result<Connected
         SocketAddr::V6(_) => options.local_v6.map(IpAddr::V6),
     };
     if let Some(local) = local {
+        if options.local_is_foreign {
+            let socket = socket2::SockRef::from(&socket);
+            match local {
+                IpAddr::V4(_) => socket.set_ip_transparent_v4(true),
+                IpAddr::V6(_) => socket.set_ip_transparent_v6(true),
+            }
+            .map_err(explain)?;
+        }
         socket.bind(SocketAddr::new(local, 0)).map_err(explain)?;
     }
     socket.set_nodelay(true).map_err(explain)?;

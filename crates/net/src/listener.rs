@@ -42,6 +42,12 @@ pub enum ListenError {
         /// The address.
         addr: SocketAddr,
     },
+    /// Taking other machines' connections needs a privilege.
+    #[error("not permitted to use tproxy on {addr}: start as root, or with CAP_NET_ADMIN")]
+    NotTransparent {
+        /// The address.
+        addr: SocketAddr,
+    },
     /// The address is not one of this machine's.
     #[error("{addr} is not an address of this machine")]
     NoSuchAddress {
@@ -66,23 +72,36 @@ pub struct PortSocket(std::net::TcpListener);
 /// addresses of both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free
 /// port, the same for all.
 ///
+/// With `transparent` they also take connections to other machines' addresses, which a packet
+/// filter hands over (TPROXY).
+///
 /// Fails when anyone else listens there, even with SO_REUSEPORT: two caches must not share a port
 /// by accident.
-pub fn bind(ip: Option<IpAddr>, port: u16, count: usize) -> Result<Vec<PortSocket>, ListenError> {
+pub fn bind(
+    ip: Option<IpAddr>,
+    port: u16,
+    count: usize,
+    transparent: bool,
+) -> Result<Vec<PortSocket>, ListenError> {
+    let bind_all = |addr| bind_all(addr, count, transparent);
     if let Some(ip) = ip {
-        return bind_all(SocketAddr::new(ip, port), count);
+        return bind_all(SocketAddr::new(ip, port));
     }
-    match bind_all(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), count) {
+    match bind_all(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)) {
         // The errors of a machine without IPv6: "address family not supported" or "no such
         // address".
         Err(ListenError::Other { .. } | ListenError::NoSuchAddress { .. }) => {
-            bind_all(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), count)
+            bind_all(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
         }
         result => result,
     }
 }
 
-fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<PortSocket>, ListenError> {
+fn bind_all(
+    mut addr: SocketAddr,
+    count: usize,
+    transparent: bool,
+) -> Result<Vec<PortSocket>, ListenError> {
     // Without SO_REUSEPORT a bind fails if anybody listens; it also picks the port when it is 0.
     let probe = open(addr, false).map_err(|source| explain(addr, source))?;
     if let Some(local) = probe.local_addr().ok().and_then(|local| local.as_socket()) {
@@ -91,7 +110,11 @@ fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<PortSocket>, Liste
     drop(probe);
     let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {
-        let socket = open(addr, true).and_then(|socket| socket.listen(BACKLOG).map(|()| socket));
+        let socket = open(addr, true).map_err(|source| explain(addr, source))?;
+        if transparent {
+            make_transparent(&socket, addr)?;
+        }
+        let socket = socket.listen(BACKLOG).map(|()| socket);
         listeners.push(PortSocket(socket.map_err(|source| explain(addr, source))?.into()));
     }
     Ok(listeners)
@@ -109,6 +132,19 @@ fn open(addr: SocketAddr, share_port: bool) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     Ok(socket)
+}
+
+fn make_transparent(socket: &Socket, addr: SocketAddr) -> Result<(), ListenError> {
+    // A socket for both families takes the option of each.
+    let v4 = socket.set_ip_transparent_v4(true);
+    let result = match addr {
+        SocketAddr::V4(_) => v4,
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
+    };
+    result.map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => ListenError::NotTransparent { addr },
+        _ => ListenError::Other { addr, source },
+    })
 }
 
 fn explain(addr: SocketAddr, source: io::Error) -> ListenError {
@@ -223,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn several_sockets_share_one_port_and_accept() {
-        let sockets = bind(Some(LOOPBACK), 0, 2).unwrap();
+        let sockets = bind(Some(LOOPBACK), 0, 2, false).unwrap();
         let addr = sockets[0].0.local_addr().unwrap();
         assert_eq!(addr, sockets[1].0.local_addr().unwrap());
         let mut listeners: Vec<_> =
@@ -248,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_refused_even_when_it_could_be_shared() {
-        let ours = bind(Some(LOOPBACK), 0, 1).unwrap();
+        let ours = bind(Some(LOOPBACK), 0, 1, false).unwrap();
         let addr = ours[0].0.local_addr().unwrap();
-        let error = bind(Some(LOOPBACK), addr.port(), 2).unwrap_err();
+        let error = bind(Some(LOOPBACK), addr.port(), 2, false).unwrap_err();
         assert!(matches!(&error, ListenError::InUse { by: Some(_), .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("{addr} is in use by ")), "{text}");
@@ -260,13 +296,13 @@ mod tests {
     #[test]
     fn an_address_of_another_machine_is_explained() {
         let documentation = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        let error = bind(Some(documentation), 0, 1).unwrap_err();
+        let error = bind(Some(documentation), 0, 1, false).unwrap_err();
         assert!(matches!(error, ListenError::NoSuchAddress { .. }), "{error:?}");
     }
 
     #[tokio::test]
     async fn without_an_address_ipv4_clients_have_ipv4_addresses() {
-        let socket = bind(None, 0, 1).unwrap().pop().unwrap();
+        let socket = bind(None, 0, 1, false).unwrap().pop().unwrap();
         let mut listener = Listener::new(socket).unwrap();
         let client = TcpStream::connect((LOOPBACK, listener.local_addr().port())).await.unwrap();
         let (_, peer) = listener.accept().await;
@@ -279,7 +315,7 @@ mod tests {
         if std::env::var_os("HUMBOLDT_TEST_SHORTAGE").is_none() {
             return;
         }
-        let socket = bind(Some(LOOPBACK), 0, 1).unwrap().pop().unwrap();
+        let socket = bind(Some(LOOPBACK), 0, 1, false).unwrap().pop().unwrap();
         let mut listener = Listener::new(socket).unwrap();
         let _client = TcpStream::connect(listener.local_addr()).await.unwrap();
         let mut hoard = Vec::new();

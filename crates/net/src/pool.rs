@@ -82,6 +82,8 @@ pub struct Local {
     pub v4: Option<Ipv4Addr>,
     /// When the server's address is IPv6.
     pub v6: Option<Ipv6Addr>,
+    /// They are a client's, not this machine's (`tproxy`).
+    pub is_foreign: bool,
 }
 
 /// A [`ServerKey`] that borrows its name: finding a connection allocates nothing.
@@ -223,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    const LOCAL: Local = Local { v4: None, v6: None };
+    const LOCAL: Local = Local { v4: None, v6: None, is_foreign: false };
     const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, local: LOCAL };
     const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, local: LOCAL };
 

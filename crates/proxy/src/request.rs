@@ -344,6 +344,12 @@ impl Request {
         self.facts().client.ip()
     }
 
+    /// Whether an intercepted request goes to an address that is not known to be its host's. What
+    /// comes from there, and what it asks for, is nothing to the cache.
+    pub(crate) fn goes_astray(&self) -> bool {
+        self.is_verified.get() == Some(&false)
+    }
+
     /// The address to which the request goes instead of those of its host: the client of an
     /// intercepted connection chose it, and it is not one of the host's, or `client_dst_passthru`
     /// is on.

@@ -1,7 +1,7 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,6 +85,12 @@ impl Ends {
             let original = Some(original_destination(stream, local, port)?);
             return Some(Self { original, ..direct });
         }
+        if port.mode == PortMode::Tproxy {
+            let original = handed_over(local, port)?;
+            let ip = port.addr.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+            let local = SocketAddr::new(ip, port.port);
+            return Some(Self { local, original: Some(original), ..direct });
+        }
         if !port.requires_proxy_header {
             return Some(direct);
         }
@@ -112,6 +118,16 @@ fn original_destination(stream: &Stream, local: SocketAddr, port: &HttpPort) -> 
             None
         }
     }
+}
+
+/// The address that the client of a connection to a `tproxy` port connected to: that of the socket.
+/// `None` for a connection to the port itself.
+fn handed_over(local: SocketAddr, port: &HttpPort) -> Option<SocketAddr> {
+    if local.port() == port.port {
+        tracing::debug!("port {}: a connection that was not handed over", port.name);
+        return None;
+    }
+    Some(SocketAddr::new(unmapped(local.ip()), local.port()))
 }
 
 /// Reads the header of the PROXY protocol. `Some(None)`: it announces no client. `None`: the

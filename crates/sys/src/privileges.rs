@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
+
 /// Longest entry of the user or group database that is read, in bytes.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
@@ -55,18 +57,43 @@ pub fn find(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError>
 /// Becomes `user` for good, with the groups of that user, or with `group` alone when it is given.
 /// All threads of the process change. Afterwards it is checked that root cannot be regained.
 ///
+/// With `keep_net_admin` this thread, and those that it starts from then on, keep CAP_NET_ADMIN:
+/// connecting from the addresses of clients needs it.
+///
 /// Call it as root, after ports below 1024 are bound and logs are opened.
-pub fn drop_to(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError> {
+pub fn drop_to(
+    user: &str,
+    group: Option<&str>,
+    keep_net_admin: bool,
+) -> Result<Identity, PrivilegeError> {
     let identity = find(user, group)?;
+    if keep_net_admin {
+        refused("keep CAP_NET_ADMIN", set_keep_capabilities(true))?;
+    }
     match (group, CString::new(user)) {
         (None, Ok(name)) => init_groups(&name, identity.gid)?,
         _ => set_groups(identity.gid)?,
     }
     set_ids(identity)?;
+    if keep_net_admin {
+        refused("keep CAP_NET_ADMIN", keep_net_admin_alone())?;
+    }
     if can_regain(identity) {
         return Err(PrivilegeError::NotDropped);
     }
     Ok(identity)
+}
+
+/// Gives up all capabilities but one.
+fn keep_net_admin_alone() -> rustix::io::Result<()> {
+    let kept = CapabilitySet::NET_ADMIN;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })?;
+    set_keep_capabilities(false)
+}
+
+fn refused(what: &'static str, result: rustix::io::Result<()>) -> Result<(), PrivilegeError> {
+    result.map_err(|source| PrivilegeError::Refused { what, source: source.into() })
 }
 
 /// User number and, if the user is in the database, its group.
@@ -189,10 +216,15 @@ mod tests {
         if std::env::var_os("HUMBOLDT_TEST_DROP").is_none() {
             return;
         }
-        let dropped = drop_to("nobody", None);
-        let status = std::fs::read_to_string("/proc/self/status").expect("status");
-        let ids: Vec<_> =
-            status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect();
+        let keeps = std::env::var_os("HUMBOLDT_TEST_KEEP").is_some();
+        let dropped = drop_to("nobody", None, keeps);
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("status");
+        let ids: Vec<_> = status
+            .lines()
+            .filter(|l| {
+                ["Uid:", "Gid:", "CapE", "CapP", "CapI"].iter().any(|name| l.starts_with(name))
+            })
+            .collect();
         println!("dropped={dropped:?} {ids:?} root={}", is_root());
     }
 
@@ -212,6 +244,27 @@ mod tests {
             assert!(text.contains("root=false"), "{text}");
         } else {
             assert!(text.contains("dropped=Err(Refused"), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_all_capabilities_only_the_one_that_is_asked_for_is_kept() {
+        if !is_root() {
+            return;
+        }
+        for (keeps, wanted) in [(false, "0000000000000000"), (true, "0000000000001000")] {
+            let mut command = Command::new(std::env::current_exe().expect("this test"));
+            command.args(["--exact", "privileges::tests::child_drops_privileges", "--nocapture"]);
+            command.env("HUMBOLDT_TEST_DROP", "1");
+            if keeps {
+                command.env("HUMBOLDT_TEST_KEEP", "1");
+            }
+            let text = String::from_utf8(command.output().expect("run").stdout).expect("text");
+            for set in ["CapEff", "CapPrm"] {
+                assert!(text.contains(&format!("{set}:\\t{wanted}")), "{keeps} {text}");
+            }
+            assert!(text.contains("CapInh:\\t0000000000000000"), "{text}");
+            assert!(text.contains("root=false"), "{text}");
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "accel" "", "The port of an accelerator in front of servers.";
         "intercept" "", "Connections that the packet filter of this machine redirects (NAT). One that it has not redirected is closed.";
         "transparent" "", "Old name of `intercept`.";
+        "tproxy" "", "Connections that the packet filter hands over without changing their addresses (TPROXY). Servers see the client's own address where `spoof_client_ip` allows.";
         "name" "=NAME", "Name for `myportname`; the text before the options by default.";
         "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
         "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
@@ -56,9 +57,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
     Status::Ignored("it is an option of `ftp_port`") => {
         "ftp-track-dirs" "", "FTP directories are tracked.";
-    }
-    Status::Unsupported("transparent proxying with the client's address is not implemented; `intercept` sends requests from this machine's own address") => {
-        "tproxy" "", "Redirected connections that keep their addresses.";
     }
     NO_TLS => {
         "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
@@ -98,7 +96,7 @@ impl Kind for Ports {
                 }
             }
         }
-        if port.requires_proxy_header && port.mode == PortMode::Intercept {
+        if port.requires_proxy_header && port.mode.is_intercepted() {
             let message = "a redirected connection has no header of the PROXY protocol";
             return Err(spec.error(message).with_help("give each a port of its own"));
         }
@@ -179,6 +177,7 @@ fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, P
     let mode = match name {
         "accel" | "vhost" => PortMode::Accel,
         "intercept" | "transparent" => PortMode::Intercept,
+        "tproxy" => PortMode::Tproxy,
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
@@ -379,8 +378,8 @@ mod tests {
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
         assert!(port("80 require-proxy-header").expect("parses").requires_proxy_header);
-        let why = port("80 tproxy").expect_err("redirected connections");
-        assert!(why.contains("`tproxy` is not supported"), "{why}");
+        assert_eq!(port("80 tproxy").expect("parses").mode, PortMode::Tproxy);
+        assert!(port("80 tproxy intercept").is_err());
         for option in ["intercept", "transparent"] {
             let port = port(&format!("80 {option} name=a")).expect("parses");
             assert_eq!((port.mode, &*port.name), (PortMode::Intercept, "a"));

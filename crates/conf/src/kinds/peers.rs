@@ -41,7 +41,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "no-digest" "", "Its digest is not fetched: so far none is.";
         "no-netdb-exchange" "", "No distances are fetched from it: so far none are.";
         "no-delay" "", "Delay pools do not slow it down: so far there are none.";
-        "no-tproxy" "", "Clients' addresses are not used towards it: they never are.";
+        "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
     }
     Status::Ignored("users are not authenticated, so parents are tried in the order of the file") => {
         "userhash" "", "The name of the user decides.";
@@ -109,6 +109,7 @@ impl Kind for Peers {
             selection: PeerSelection::InOrder,
             weight: 1,
             login: None,
+            no_tproxy: false,
             forceddomain: None,
             connect_timeout: None,
             connect_fail_limit: 10,
@@ -167,6 +168,7 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
     }
     match name {
         "proxy-only" => peer.proxy_only = true,
+        "no-tproxy" => peer.no_tproxy = true,
         "default" => peer.default = true,
         "originserver" => peer.originserver = true,
         "round-robin" | "weighted-round-robin" => peer.selection = PeerSelection::RoundRobin,

@@ -68,6 +68,11 @@ macro_rules! working {
     /// Nobody when there is no rule. It is asked before there is a request, about the address that
     /// the connection comes from.
     proxy_protocol_access: Vec<AccessRule> = Rules(""), "proxy_protocol_access allow|deny [!]ACL ...";
+    /// The requests of `tproxy` ports for which servers see the client's own address. All when
+    /// there is no rule.
+    spoof_client_ip: Vec<AccessRule> = Rules(""), "spoof_client_ip allow|deny [!]ACL ...";
+    /// Whether that is the address found by `follow_x_forwarded_for`.
+    tproxy_uses_indirect_client: bool = OnOff("off"), "tproxy_uses_indirect_client on|off";
     /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
     /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
@@ -147,10 +152,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Unsupported("transparent proxying with the client's address is not implemented") {
-        "spoof_client_ip", "spoof_client_ip allow|deny [!]ACL ...", "Which connections to servers carry the client's address.";
-        "tproxy_uses_indirect_client", "tproxy_uses_indirect_client on|off", "Whether that address comes from X-Forwarded-For.";
     }
     Unsupported("cache hits and storage are only controlled by `cache` so far") {
         "send_hit", "send_hit allow|deny [!]ACL ...", "Which stored answers may be used, decided when they were found.";

@@ -16,6 +16,15 @@ pub enum PortMode {
     /// `intercept`: clients believe that they talk to the origin, and a packet filter sends their
     /// connections here.
     Intercept,
+    /// `tproxy`: the same, and the connections keep their addresses on both sides.
+    Tproxy,
+}
+
+impl PortMode {
+    /// Clients believe that they talk to the origin.
+    pub fn is_intercepted(self) -> bool {
+        matches!(self, Self::Intercept | Self::Tproxy)
+    }
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.
@@ -124,6 +133,8 @@ pub struct CachePeer {
     pub weight: u32,
     /// `login=`.
     pub login: Option<PeerLogin>,
+    /// `no-tproxy`: it sees this proxy's address, never a client's.
+    pub no_tproxy: bool,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.

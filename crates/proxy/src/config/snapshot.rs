@@ -64,6 +64,8 @@ pub struct Snapshot {
     pub rules_ask_answers: bool,
     /// `proxy_protocol_access`
     pub(crate) proxy_protocol_access: RuleList,
+    /// `spoof_client_ip`
+    pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `miss_access`, when there is any.
@@ -132,6 +134,7 @@ impl Snapshot {
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
+            spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
                 (rule.limit_bytes, &rule.terms)
@@ -195,6 +198,7 @@ impl Snapshot {
                 || self.note_rules.lists().any(asks)
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
+                || asks(&self.spoof_client_ip)
                 || self.outgoing.iter().any(|(_, list)| asks(list))
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),

@@ -150,8 +150,12 @@ impl Answer {
         }
     }
 
-    /// Gives the connection back, if it can be used again.
+    /// Gives the connection back, if it can be used again. The pool knows connections by the host
+    /// of the URL, so one to an address that is not the host's never gets there.
     pub(crate) fn keep(self: Box<Self>, core: &Core, request: &Request) {
+        if request.goes_astray() {
+            return;
+        }
         if let Some(idle) = self.server.into_idle() {
             core.pool.checkin(&self.to.server(request), idle);
         }

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use humboldt_conf::CachePeer;
+use humboldt_conf::{CachePeer, PortMode};
 use humboldt_net::pool::{Local, ServerRef};
 
 use crate::config::peers::{Login, Peer};
-use crate::request::Request;
+use crate::request::{Request, unmapped};
 use crate::rules::access;
 
 /// The destination of a connection for a request.
@@ -20,7 +20,11 @@ pub(crate) struct Destination {
 
 impl Destination {
     pub(crate) fn new(request: &Request, peer: Option<&Arc<Peer>>) -> Self {
-        Self { peer: peer.cloned(), local: local(request, peer.map(|peer| &*peer.conf.name)) }
+        let local = match spoofed(request, peer.map(|peer| &**peer)) {
+            Some(client) => client,
+            None => local(request, peer.map(|peer| &*peer.conf.name)),
+        };
+        Self { peer: peer.cloned(), local }
     }
 
     /// The server, as the pool knows it.
@@ -51,6 +55,20 @@ impl Destination {
     }
 }
 
+/// The client's address, if the server is to see that (`tproxy`, `spoof_client_ip`).
+fn spoofed(request: &Request, peer: Option<&Peer>) -> Option<Local> {
+    let snapshot = request.snapshot();
+    let shows_client = request.facts().port.mode == PortMode::Tproxy
+        && !peer.is_some_and(|peer| peer.conf.no_tproxy)
+        && access::matches(&snapshot.spoof_client_ip, request);
+    let indirect = request.indirect_client.filter(|_| snapshot.config.tproxy_uses_indirect_client);
+    let client = shows_client.then(|| unmapped(indirect.unwrap_or_else(|| request.client_ip())))?;
+    Some(match client {
+        IpAddr::V4(ip) => Local { v4: Some(ip), v6: None, is_foreign: true },
+        IpAddr::V6(ip) => Local { v4: None, v6: Some(ip), is_foreign: true },
+    })
+}
+
 /// Our own addresses for connections of this request to this parent, or to the origin
 /// (`tcp_outgoing_address`): the best one of each family.
 fn local(request: &Request, peer: Option<&str>) -> Local {
@@ -63,5 +81,5 @@ fn local(request: &Request, peer: Option<&str>) -> Local {
             IpAddr::V6(ip) => v6 = v6.or(Some(*ip)),
         }
     }
-    Local { v4, v6 }
+    Local { v4, v6, is_foreign: false }
 }

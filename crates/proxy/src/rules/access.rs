@@ -506,8 +506,7 @@ pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
 /// [`decide_cache`].
 pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
-    // Another host may have answered: nobody else may get that for the URL.
-    if request.is_verified.get() == Some(&false) {
+    if request.goes_astray() {
         return Poll::Ready(false);
     }
     if let Some(&decided) = request.may_use_cache.get() {

@@ -44,7 +44,7 @@ fn field(request: &Request) -> Option<FieldName> {
     match request.facts().port.mode {
         PortMode::Forward => Some(FieldName::ProxyAuthorization),
         PortMode::Accel => Some(FieldName::Authorization),
-        PortMode::Intercept => None,
+        PortMode::Intercept | PortMode::Tproxy => None,
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn page(request: &Request) -> ErrorPage {
     match request.facts().port.mode {
         PortMode::Forward => ErrorPage::ProxyLoginRequired,
         PortMode::Accel => ErrorPage::LoginRequired,
-        PortMode::Intercept => ErrorPage::AccessDenied,
+        PortMode::Intercept | PortMode::Tproxy => ErrorPage::AccessDenied,
     }
 }
 

@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use humboldt_base::counters::Counter;
 use humboldt_http::uri::{default_port, split_authority};
 use humboldt_http::{FieldName, Method, Target};
 use humboldt_net::dns::Answer;
@@ -37,9 +38,13 @@ pub(crate) async fn verify(core: &Core, request: &Request) -> Result<(), Refusal
         Some(original) => Ok(Arc::new([unmapped(original.ip())])),
         None => addresses,
     });
-    let is_strict =
-        request.snapshot().config.host_verify_strict || request.head.method == Method::Connect;
-    if is_verified || !is_strict { Ok(()) } else { Err(Refusal::of_host()) }
+    if is_verified {
+        return Ok(());
+    }
+    core.count(Counter::ClientHostConflicts, 1);
+    let is_refused = request.snapshot().config.host_verify_strict
+        || matches!(request.head.method, Method::Connect | Method::Purge);
+    if is_refused { Err(Refusal::of_host()) } else { Ok(()) }
 }
 
 async fn addresses_of_host(core: &Core, request: &Request) -> Answer {
@@ -61,13 +66,13 @@ pub(crate) fn host_agrees(request: &Request) -> bool {
     let is_whole = matches!(request.head.target, Target::Absolute | Target::Authority);
     let host = request.head.fields.get(FieldName::Host).filter(|host| !host.is_empty());
     let Some(host) = host.filter(|_| is_whole) else { return true };
-    let scheme = match request.url.scheme() {
-        // Host of CONNECT without a port means that of https, as clients write it.
-        b"" => b"https",
-        scheme => scheme,
+    // Clients write Host of CONNECT with and without the port.
+    let default = match request.head.target {
+        Target::Authority => Some(request.url.port()),
+        _ => default_port(request.url.scheme()),
     };
     split_authority(host).is_some_and(|named| {
         named.host.eq_ignore_ascii_case(request.url.host())
-            && named.port.or(default_port(scheme)) == Some(request.url.port())
+            && named.port.or(default) == Some(request.url.port())
     })
 }

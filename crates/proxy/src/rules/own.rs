@@ -50,6 +50,9 @@ pub(crate) fn page_name(request: &Request) -> Option<&str> {
 /// count. The machine's address, `localhost` and the site's own name (`defaultsite`) belong to the
 /// site.
 fn is_own(request: &Request) -> bool {
+    if request.goes_astray() {
+        return false;
+    }
     let facts = request.facts();
     let (host, has_own_port) = (request.url.host(), request.url.port() == facts.local.port());
     let is_host = |name: &str| host.eq_ignore_ascii_case(name.as_bytes());

@@ -23,7 +23,7 @@ pub(crate) async fn after_unsafe_method(
     head: &ResponseHead,
 ) -> Option<FlowWriter> {
     let request = &*job.request;
-    if !freshness::invalidates(request.head.method, head.status) {
+    if request.goes_astray() || !freshness::invalidates(request.head.method, head.status) {
         return None;
     }
     core.count(Counter::Purges, 1);
