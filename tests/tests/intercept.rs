@@ -86,6 +86,8 @@ fn the_server_sees_the_client_of_a_tproxy_port() {
 fn in_a_namespace(test: &str) {
     let mut inside = Command::new("unshare");
     inside.arg("--net").arg(std::env::current_exe().expect("the path of this test"));
+    // Built here, as that may take long.
+    inside.env("HUMBOLDT_BIN", humboldt_tests::proxy::program());
     let output = match inside.args(["--exact", test, "--ignored"]).output() {
         Ok(output) => output,
         Err(error) => return eprintln!("skipped: unshare: {error}"),

@@ -1,7 +1,7 @@
 //! Annotations: rules and `note` write them, rules and logs read them.
 
 use humboldt_tests::dns::{NameServer, Says};
-use humboldt_tests::{Origin, Reply, World};
+use humboldt_tests::{Origin, Proxy, Reply, World};
 use std::net::Ipv4Addr;
 
 /// A proxy whose lines in access.log end with the annotations.
@@ -146,4 +146,33 @@ fn a_rule_that_waits_or_judges_address_by_address_begins_with_the_notes_of_befor
     dns.on("two.test", Says::Addresses(vec![bad]));
     let _ = get("/c").expect(403);
     assert_eq!(forbidden.connections(), 0, "the rules do not permit this address");
+}
+
+#[test]
+fn a_list_about_answers_that_waits_does_not_see_its_own_annotations() {
+    let origin = Origin::new();
+    origin.on("/", Reply::ok("abc").with("Cache-Control", "max-age=1000"));
+    let proxy = Proxy::forward(
+        "acl seen note seen\nacl mark annotate_transaction seen=1\nacl slow dst 127.0.0.0/8\n\
+         http_reply_access deny seen\nhttp_reply_access allow mark slow\n",
+    );
+    let mut client = proxy.client();
+    for _ in 0..3 {
+        let answer = client.request("GET", &origin.url("/"), &[], b"").response();
+        assert_eq!(answer.status(), 200);
+    }
+}
+
+#[test]
+fn a_limit_of_bodies_is_found_once_for_each_client() {
+    let origin = Origin::new();
+    origin.on("/", Reply::ok("abc").with("Cache-Control", "max-age=1000"));
+    let proxy = Proxy::forward(
+        "acl ok note ok\nacl mark annotate_transaction ok=1\n\
+         reply_body_max_size none ok\nreply_body_max_size 1 bytes mark\n",
+    );
+    for _ in 0..2 {
+        let answer = proxy.client().request("GET", &origin.url("/"), &[], b"").response();
+        assert_eq!(answer.status(), 403);
+    }
 }

@@ -407,3 +407,60 @@ fn a_log_has_the_requests_of_one_way_or_with_one_error() {
     assert!(failed.len() == 1 && failed[0].contains("/closed"), "{failed:?}");
     assert!(hits.len() == 2 && hits.iter().all(|line| line.contains("HIT/200")), "{hits:?}");
 }
+
+#[test]
+fn a_stored_answer_that_may_not_be_sent_is_fetched_and_stays_stored() {
+    let rules = "cache_dir ufs {dir}/store 10 16 256\nmaximum_object_size_in_memory 1 KB\n\
+                 acl other req_header X-Other yes\nacl ok http_status 200\nsend_hit deny other ok\n";
+    let world = World::forward(rules);
+    wait_for_store(&world.proxy);
+    world.origin.on("/memory", Reply::ok("x").cachable(60));
+    world.origin.on("/disk", Reply::ok(LARGE).cachable(60));
+    for (path, asked) in [("/memory", 3), ("/disk", 3)] {
+        let _ = world.get(path).expect(200);
+        until("the object to be stored", || (world.get(path).cache() == "HIT").then_some(()));
+        for _ in 0..2 {
+            let answer = get_with(&world, path, "X-Other", "yes").expect(200);
+            assert_eq!(answer.cache(), "MISS", "{path}");
+        }
+        until("the object to be stored", || (world.get(path).cache() == "HIT").then_some(()));
+        assert_eq!(world.origin.count(path), asked, "{path}");
+        let only = [("X-Other", "yes"), ("Cache-Control", "only-if-cached")];
+        let _ = world.ask("GET", path, &only).expect(504);
+    }
+}
+
+#[test]
+fn an_answer_that_may_not_be_stored_is_not() {
+    let rules = "cache_dir ufs {dir}/store 10 16 256\nacl film rep_mime_type ^video/\nstore_miss deny film\n";
+    let world = World::forward(rules);
+    wait_for_store(&world.proxy);
+    world.origin.on("/film", Reply::ok("x").with("Content-Type", "video/mp4").cachable(60));
+    world.origin.on("/text", Reply::ok("x").with("Content-Type", "text/plain").cachable(60));
+    for path in ["/film", "/text"] {
+        let _ = world.get(path).expect(200);
+    }
+    assert_eq!(world.get("/film").cache(), "MISS");
+    assert_eq!(world.get("/text").cache(), "HIT");
+    assert_eq!((world.origin.count("/film"), world.origin.count("/text")), (2, 1));
+}
+
+#[test]
+fn a_client_has_no_more_connections_than_it_may() {
+    let world = World::forward("client_ip_max_connections 2\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let ask = || {
+        let mut client = world.client();
+        client.request("GET", &world.target("/a"), &[], b"");
+        client.try_response_to("GET").map(|answer| (answer.status(), client))
+    };
+    let (first, second) = (ask().expect("an answer"), ask().expect("an answer"));
+    assert_eq!((first.0, second.0), (200, 200));
+    assert!(ask().is_none(), "a third connection is answered");
+    drop(first);
+    let third = until("the place of the first", ask);
+    assert_eq!(third.0, 200);
+    drop((second, third));
+    until("a free place", ask);
+    assert!(world.metric("humboldt_client_connections_turned_away_total") > 0);
+}

@@ -33,7 +33,8 @@ impl AddressSet {
             match value.as_str() {
                 any if ANY.contains(&any) => ranges.push((0, u128::MAX)),
                 "ipv4" => ranges.push(MAPPED),
-                "ipv6" => ranges.extend([(0, MAPPED.0 - 1), (MAPPED.1 + 1, u128::MAX)]),
+                // Not IPv4 in its mapped form: `::/0` must not allow more than `ipv6`.
+                "ipv6" | "::/0" => ranges.extend([(0, MAPPED.0 - 1), (MAPPED.1 + 1, u128::MAX)]),
                 "none" => none = true,
                 name if is_host_name(name) => resolve(name, &mut ranges)?,
                 text => ranges.push(parse(text).ok_or_else(|| AclProblem::Value {
@@ -195,7 +196,7 @@ mod tests {
             (&["all"], &["1.2.3.4", "::1", "ff::"], &[]),
             (&["0/0"], &["1.2.3.4", "::1"], &[]),
             (&["0.0.0.0/0.0.0.0"], &["1.2.3.4", "2001:db8::1"], &[]),
-            (&["::/0"], &["1.2.3.4", "2001:db8::1"], &[]),
+            (&["::/0"], &["::1", "2001:db8::1"], &["1.2.3.4"]),
             (&["ipv4"], &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"], &["::1", "ff::"]),
             (
                 &["ipv6"],

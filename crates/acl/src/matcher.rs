@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use humboldt_base::rng::Rng;
 use humboldt_conf::Need;
-use humboldt_http::Fields;
+use humboldt_http::{FieldName, Fields};
 
 use crate::addresses::AddressSet;
 use crate::annotations::{Pairs, Wanted};
@@ -80,6 +80,20 @@ pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>, last: &mut Last<
         .unwrap_or(Match::Yes)
 }
 
+/// A method in a rule.
+#[derive(Debug)]
+pub(crate) struct MethodName {
+    pub(crate) name: Box<[u8]>,
+    /// Also in other case: a `deny` of POST must hold for `post`, which a server may take for it.
+    pub(crate) any_case: bool,
+}
+
+impl MethodName {
+    fn is(&self, method: &[u8]) -> bool {
+        *self.name == *method || self.any_case && self.name.eq_ignore_ascii_case(method)
+    }
+}
+
 /// The test of each kind.
 #[derive(Debug)]
 pub(crate) enum Matcher {
@@ -114,10 +128,12 @@ pub(crate) enum Matcher {
     Hierarchy(Box<[String]>),
     /// Codes of errors.
     Error(Box<[String]>),
-    Method(Box<[Box<[u8]>]>),
-    /// Lower-case schemes.
+    Method(Box<[MethodName]>),
+    /// Lower-case schemes; the one of CONNECT is empty.
     Scheme(Box<[Box<[u8]>]>),
     Time(Schedule),
+    RequestType(RegexList),
+    ResponseType(RegexList),
     RequestField {
         name: Box<[u8]>,
         regexes: RegexList,
@@ -193,7 +209,7 @@ impl Acl {
                 return self.client_name(subject, |name| regexes.is_match(name.as_bytes()));
             }
             Matcher::Host(domains) => domains.contains(subject.host),
-            Matcher::HostRegex(regexes) => regexes.is_match(subject.host),
+            Matcher::HostRegex(regexes) => host_matches(subject.host, regexes),
             Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
             Matcher::Manager(regexes) => {
                 subject.is_internal || with_decoded(subject.url, |url| regexes.is_match(url))
@@ -213,19 +229,19 @@ impl Acl {
             }
             Matcher::Hierarchy(codes) => is_among(codes, subject.late.hierarchy),
             Matcher::Error(codes) => is_among(codes, subject.late.error),
-            Matcher::Method(methods) => {
-                methods.iter().any(|method| method.as_ref() == subject.method)
-            }
+            Matcher::Method(methods) => methods.iter().any(|method| method.is(subject.method)),
             Matcher::Scheme(schemes) => {
                 schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case(subject.scheme))
             }
             Matcher::Time(schedule) => schedule.is_open(subject.now, subject.local_offset_s),
+            Matcher::RequestType(regexes) => type_matches(request_fields(subject), regexes),
+            Matcher::ResponseType(regexes) => type_matches(response_fields(subject), regexes),
             Matcher::RequestField { name, regexes } => {
-                subject.request.is_some_and(|request| field_matches(&request.fields, name, regexes))
+                field_matches(request_fields(subject), name, regexes)
             }
-            Matcher::ResponseField { name, regexes } => subject
-                .response
-                .is_some_and(|response| field_matches(&response.fields, name, regexes)),
+            Matcher::ResponseField { name, regexes } => {
+                field_matches(response_fields(subject), name, regexes)
+            }
             Matcher::Status(statuses) => {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
@@ -357,8 +373,34 @@ fn eui64(client: IpAddr) -> Option<[u8; 8]> {
     (ip.is_unique_local() && is_made_of_eui48).then_some(identifier)
 }
 
-/// Several lines of a field count as one, joined with commas (RFC 9110 section 5.3).
-fn field_matches(fields: &Fields, name: &[u8], regexes: &RegexList) -> bool {
+fn request_fields<'a>(subject: &Subject<'a>) -> Option<&'a Fields> {
+    subject.request.map(|request| &request.fields)
+}
+
+fn response_fields<'a>(subject: &Subject<'a>) -> Option<&'a Fields> {
+    subject.response.map(|response| &response.fields)
+}
+
+/// The first line of `Content-Type`. A message without one has an empty type, as in Squid: `^$`
+/// finds it.
+fn type_matches(fields: Option<&Fields>, regexes: &RegexList) -> bool {
+    fields.is_some_and(|fields| {
+        regexes.is_match(fields.get(FieldName::ContentType).unwrap_or_default())
+    })
+}
+
+/// The host as URLs have it: an IPv6 address in brackets.
+fn host_matches(host: &[u8], regexes: &RegexList) -> bool {
+    match host.contains(&b':') {
+        true => regexes.is_match(&[b"[", host, b"]"].concat()),
+        false => regexes.is_match(host),
+    }
+}
+
+/// Several lines of a field count as one, joined with commas (RFC 9110 section 5.3). As in Squid,
+/// there is no comma behind empty lines.
+fn field_matches(fields: Option<&Fields>, name: &[u8], regexes: &RegexList) -> bool {
+    let Some(fields) = fields else { return false };
     let mut values = fields.get_all_by_name(name);
     match (values.next(), values.next()) {
         (None, _) => false,
@@ -366,7 +408,9 @@ fn field_matches(fields: &Fields, name: &[u8], regexes: &RegexList) -> bool {
         (Some(first), Some(second)) => {
             let mut joined = first.to_vec();
             for value in std::iter::once(second).chain(values) {
-                joined.extend_from_slice(b", ");
+                if !joined.is_empty() {
+                    joined.extend_from_slice(b", ");
+                }
                 joined.extend_from_slice(value);
             }
             regexes.is_match(&joined)

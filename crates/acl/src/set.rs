@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use humboldt_conf::{AclDef, AclKind, Need, is_initiator, parse_eui48, parse_eui64};
-use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
 use crate::annotations::{Pairs, Wanted};
 use crate::domains::DomainSet;
 use crate::error::{AclError, AclProblem};
 use crate::externals::External;
-use crate::matcher::{Acl, Matcher, Term};
+use crate::matcher::{Acl, Matcher, MethodName, Term};
 use crate::ranges::{RangeSet, parse_numbers};
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
@@ -226,20 +225,16 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::SquidError => Matcher::Error(values.into()),
         AclKind::PeerNameRegex => Matcher::PeerNameRegex(regexes()?),
         AclKind::Method => Matcher::Method(values.iter().map(|value| method(value)).collect()),
-        AclKind::Proto => Matcher::Scheme(
-            values.iter().map(|value| value.to_ascii_lowercase().into_bytes().into()).collect(),
-        ),
+        AclKind::Proto => Matcher::Scheme(values.iter().map(|value| scheme(value)).collect()),
         AclKind::Time => Matcher::Time(Schedule::compile(values)?),
         AclKind::Browser => request_field(b"User-Agent")?,
         AclKind::RefererRegex => request_field(b"Referer")?,
-        AclKind::ReqMimeType => request_field(b"Content-Type")?,
+        AclKind::ReqMimeType => Matcher::RequestType(regexes()?),
         AclKind::ReqHeader => {
             let (name, regexes) = named_field(values)?;
             Matcher::RequestField { name, regexes }
         }
-        AclKind::RepMimeType => {
-            Matcher::ResponseField { name: (*b"Content-Type").into(), regexes: regexes()? }
-        }
+        AclKind::RepMimeType => Matcher::ResponseType(regexes()?),
         AclKind::RepHeader => {
             let (name, regexes) = named_field(values)?;
             Matcher::ResponseField { name, regexes }
@@ -323,12 +318,47 @@ fn statuses(values: &[String]) -> Result<RangeSet<u16>, AclProblem> {
     values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
 }
 
-/// Known methods are found in any case, others only as written, because methods have case (RFC 9110
-/// section 9.1).
-fn method(value: &str) -> Box<[u8]> {
-    let upper = value.to_ascii_uppercase();
-    let name = if Method::from_bytes(upper.as_bytes()) == Method::Other { value } else { &upper };
-    name.as_bytes().into()
+fn scheme(value: &str) -> Box<[u8]> {
+    let lower = value.to_ascii_lowercase();
+    // Squid's name for the scheme of CONNECT.
+    if lower == "none" { Box::default() } else { lower.into_bytes().into() }
+}
+
+/// The methods that Squid knows. It takes them in any case, and all others only as written.
+const KNOWN_METHODS: [&str; 28] = [
+    "GET",
+    "POST",
+    "PUT",
+    "HEAD",
+    "CONNECT",
+    "TRACE",
+    "OPTIONS",
+    "DELETE",
+    "CHECKOUT",
+    "CHECKIN",
+    "UNCHECKOUT",
+    "MKWORKSPACE",
+    "VERSION-CONTROL",
+    "REPORT",
+    "UPDATE",
+    "LABEL",
+    "MERGE",
+    "BASELINE-CONTROL",
+    "MKACTIVITY",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "SEARCH",
+    "PURGE",
+];
+
+fn method(value: &str) -> MethodName {
+    let any_case = KNOWN_METHODS.iter().any(|known| known.eq_ignore_ascii_case(value));
+    MethodName { name: value.as_bytes().into(), any_case }
 }
 
 /// Field name and expressions. Flags may stand before the name.

@@ -9,10 +9,11 @@ use humboldt_acl::{
 use humboldt_base::notes::{NOTES_BYTES_MAX, Notes};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AclDef, AclFlags, AclKind, Location, Need};
-use humboldt_http::{RequestHead, ResponseHead, Version};
 use proptest::prelude::*;
 use text::{access_rules, definitions};
 
+#[path = "rules/messages.rs"]
+mod messages;
 #[path = "rules/text.rs"]
 mod text;
 
@@ -220,8 +221,23 @@ fn every_kind() {
     assert!(matches("urllogin ^ann:", &Subject { url: b"ftp://ann:x@host/@b", ..get }));
     assert!(!matches("urllogin b", &Subject { url: b"ftp://host/@b", ..get }));
     assert!(!matches("urlpath_regex .*", &Subject { path: b"", ..get }));
-    assert!(matches("method PROPfind", &Subject { method: b"PROPfind", ..get }));
-    assert!(!matches("method PROPfind", &Subject { method: b"PROPFIND", ..get }));
+    for (value, method, want) in [
+        ("post", &b"POST"[..], true),
+        ("POST", b"post", true),
+        ("PROPfind", b"PROPFIND", true),
+        ("Foo", b"Foo", true),
+        ("Foo", b"FOO", false),
+    ] {
+        assert_eq!(
+            matches(&format!("method {value}"), &Subject { method, ..get }),
+            want,
+            "{value}"
+        );
+    }
+    assert!(matches("proto NONE", &Subject { scheme: b"", ..get }));
+    let v6 = Subject { host: b"2001:db8::1", ..get };
+    assert!(matches(r"dstdom_regex ^\[2001:.*1\]$", &v6));
+    assert!(!matches("dstdom_regex 1$", &v6));
 }
 
 #[test]
@@ -241,46 +257,6 @@ fn random_acls_of_a_list_are_independent_and_draw_the_same_when_asked_again() {
     assert!(times.iter().all(|times| (70..130).contains(times)), "{times:?}");
     let without = Subject { random: None, ..subject() };
     assert!(both[3].check(&without).is_allowed(), "none matches");
-}
-
-#[test]
-fn kinds_about_messages() {
-    let mut request = RequestHead::default();
-    for (name, value) in
-        [("User-Agent", "curl/8"), ("Referer", "http://r/"), ("X-A", "one"), ("x-a", "two")]
-    {
-        request.fields.push_named(name.as_bytes(), value.as_bytes());
-    }
-    request.fields.push_named(b"Content-Type", b"text/xml");
-    let mut response = ResponseHead::default();
-    response.set_line(Version::Http11, 404, b"");
-    response.fields.push_named(b"Content-Type", b"video/mp4");
-    response.fields.push_named(b"Server", b"nginx");
-    let full = Subject { request: Some(&request), response: Some(&response), ..subject() };
-    let rows = [
-        ("has request", true),
-        ("has response", true),
-        ("has request response", true),
-        ("browser ^curl", true),
-        ("browser ^wget", false),
-        ("referer_regex ^http://r", true),
-        ("req_header X-A ^one, two$", true),
-        ("req_header X-A -i TWO", true),
-        ("req_header X-B .", false),
-        ("req_mime_type ^text/", true),
-        ("rep_mime_type ^video/", true),
-        ("rep_mime_type ^text/", false),
-        ("rep_header Server nginx", true),
-        ("rep_header X-A one", false),
-        ("http_status 404", true),
-        ("http_status 400-403 405-", false),
-        ("http_status 400-", true),
-    ];
-    for (acl, want) in rows {
-        let acl = acl.replace("one, two", "one,.two");
-        assert_eq!(matches(&acl, &full), want, "{acl}");
-        assert!(!matches(&acl, &subject()), "{acl} without messages");
-    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ counters! {
     ClientConnections = "client_connections_total";
     /// Client connections closed because descriptors were scarce: idle ones, the oldest first.
     ClientsGivenWay = "client_connections_given_way_total";
+    /// Client connections closed because their address had `client_ip_max_connections` already.
+    ClientsTurnedAway = "client_connections_turned_away_total";
     /// Requests received from clients.
     ClientRequests = "client_http_requests_total";
     /// Requests answered from the cache (any kind of hit).

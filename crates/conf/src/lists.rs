@@ -124,6 +124,8 @@ lists! {
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
     Cache = "cache":                                     Request,  Waits,  Waits;
+    SendHit = "send_hit":                                Answer,   Never,  Ahead;
+    StoreMiss = "store_miss":                            Answer,   Never,  Ahead;
     AlwaysDirect = "always_direct":                      Request,  Waits,  Waits;
     NeverDirect = "never_direct":                        Request,  Waits,  Waits;
     CachePeerAccess = "cache_peer_access":               Request,  Never,  Ahead;
@@ -139,8 +141,6 @@ lists! {
     Note = "note":                                       End,      Never,  Ahead;
     // Not obeyed yet.
     AuthSchemes = "auth_schemes":                        Request, Never,  Never;
-    SendHit = "send_hit":                                Answer,  Never,  Never;
-    StoreMiss = "store_miss":                            Answer,  Never,  Never;
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
     BrokenPosts = "broken_posts":                        Request, Never,  Never;
     ForceContinuation = "force_request_body_continuation":Request, Never,  Never;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 23] = [
+    const LINES: [&str; 25] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -302,6 +302,8 @@ mod tests {
         "http_reply_access allow x",
         "miss_access allow x",
         "cache allow x",
+        "send_hit allow x",
+        "store_miss allow x",
         "always_direct allow x",
         "never_direct allow x",
         "cache_peer_access p allow x",

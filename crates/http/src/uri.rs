@@ -1,5 +1,6 @@
 //! Request targets, `Host`, and the URL they make together (RFC 3986 as narrowed by RFC 9110 4.2).
 
+use std::io::Write;
 use std::net::Ipv6Addr;
 
 use memchr::{memchr, memchr3};
@@ -130,8 +131,9 @@ fn is_host_name(host: &[u8]) -> bool {
 }
 
 /// A URL in the canonical form that keys, access rules and logs use: scheme and host in lower case,
-/// a final dot of the host and the default port removed, an empty path `/`, no fragment; nothing
-/// else changed. For a CONNECT target it is `host:port`, without scheme and path.
+/// a final dot of the host and the default port removed, an IPv6 address in its shortest form (RFC
+/// 5952) or as the IPv4 address that it stands for, an empty path `/`, no fragment; nothing else
+/// changed. For a CONNECT target it is `host:port`, without scheme and path.
 ///
 /// Reusable: setting it again keeps the buffer.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -275,6 +277,17 @@ impl Url {
         self.text.get_mut(start..).unwrap_or_default().make_ascii_lowercase();
     }
 
+    /// Appends an IPv6 address in its one form, so that no rule about it can be evaded.
+    fn push_ipv6(&mut self, host: &[u8]) {
+        let ip = std::str::from_utf8(host).ok().and_then(|text| text.parse::<Ipv6Addr>().ok());
+        let Some(ip) = ip else { return self.push_lower(host) };
+        // Writing to memory succeeds.
+        _ = match ip.to_ipv4_mapped() {
+            Some(mapped) => write!(self.text, "{mapped}"),
+            None => write!(self.text, "[{ip}]"),
+        };
+    }
+
     fn assign(&mut self, parts: &UrlParts<'_>) {
         self.text.clear();
         self.push_lower(parts.scheme);
@@ -286,9 +299,7 @@ impl Url {
         self.host_start = self.text.len();
         let host = parts.authority.host;
         if parts.authority.is_ipv6_literal {
-            self.text.push(b'[');
-            self.push_lower(host);
-            self.text.push(b']');
+            self.push_ipv6(host);
         } else {
             self.push_lower(host.strip_suffix(b".").unwrap_or(host));
         }
@@ -326,6 +337,9 @@ mod tests {
             ("https://example.org.:443?q", "https://example.org/?q"),
             ("https://example.org:80/", "https://example.org:80/"),
             ("http://[2001:DB8::1]:8080/", "http://[2001:db8::1]:8080/"),
+            ("http://[2001:0db8:0:0:0::1]/", "http://[2001:db8::1]/"),
+            ("http://[::FFFF:192.0.2.1]:8080/", "http://192.0.2.1:8080/"),
+            ("http://[::ffff:c000:201]/", "http://192.0.2.1/"),
             ("ftp://a_b/x", "ftp://a_b/x"),
             ("cache_object://localhost/info", "cache_object://localhost/info"),
         ];

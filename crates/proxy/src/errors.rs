@@ -235,8 +235,9 @@ fn shown_url(url: &[u8]) -> String {
     text
 }
 
-fn product(context: &ErrorContext<'_>) -> &'static str {
-    if context.show_version { concat!("Humboldt/", env!("CARGO_PKG_VERSION")) } else { "Humboldt" }
+/// The name of this program for pages.
+pub(crate) fn product(show_version: bool) -> &'static str {
+    if show_version { concat!("Humboldt/", env!("CARGO_PKG_VERSION")) } else { "Humboldt" }
 }
 
 fn plain_body(context: &ErrorContext<'_>) -> Vec<u8> {
@@ -248,7 +249,7 @@ fn plain_body(context: &ErrorContext<'_>) -> Vec<u8> {
     if !context.detail.is_empty() {
         text.push_str(&format!("Reason: {}\n", context.detail));
     }
-    text.push_str(&format!("\n{} at {}", product(context), context.hostname));
+    text.push_str(&format!("\n{} at {}", product(context.show_version), context.hostname));
     if !context.contact.is_empty() {
         text.push_str(&format!(", administrator: {}", context.contact));
     }
@@ -288,7 +289,7 @@ fn html_body(context: &ErrorContext<'_>) -> Vec<u8> {
         advice = page.advice(),
         status = page.status(),
         name = page.name(),
-        product = product(context),
+        product = product(context.show_version),
         host = html(context.hostname),
     )
     .into_bytes()

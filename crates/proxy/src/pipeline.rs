@@ -124,8 +124,9 @@ pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
         Ok(hit) if reply::undecided(request, hit.object.head()).is_some() => {
             Admission::UndecidedHit(hit)
         }
+        // The rules are asked when the parts are put together.
+        Ok(hit) if has_several_ranges(request) => Admission::Ranges(hit),
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
-            Ok(_) if has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
         },
@@ -247,6 +248,7 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     if let Some((page, detail)) = internal::objection(transaction.request) {
         return local::error(transaction, page, &detail).await;
     }
+    let mut may_be_missed = false;
     for _ in 0..JOINS_MAX {
         let (core, request) = (transaction.core, transaction.request);
         if let Some(stale) = &mut found.stale {
@@ -271,9 +273,10 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
             found.refuse = true;
             continue;
         }
-        if let Err(outcome) = may_miss(transaction, Tag::Miss).await {
+        if !may_be_missed && let Err(outcome) = may_miss(transaction, Tag::Miss).await {
             return outcome;
         }
+        may_be_missed = true;
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {

@@ -18,11 +18,12 @@ use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::errors::ErrorPage;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::{balancer, indirect, original};
-use crate::special::unparsed;
+use crate::special::{internal, unparsed};
 use crate::transaction::Transaction;
 
 /// `tcpkeepalive` without values uses Linux's own defaults.
@@ -40,6 +41,12 @@ pub async fn serve_connection(
     let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
     let connection = Rc::new(Connection::new(&core, ends, port));
+    if connection.is_one_too_many() {
+        core.count(Counter::ClientsTurnedAway, 1);
+        tracing::debug!("{client}: its address has client_ip_max_connections already");
+        connection.end();
+        return;
+    }
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
@@ -203,6 +210,15 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Whether the client has more connections than `client_ip_max_connections`.
+    fn is_one_too_many(&self) -> bool {
+        let limit = self.core.snapshot().config.client_ip_max_connections;
+        let open = self.facts.connections.as_ref().map(|connections| connections.get());
+        matches!((limit, open), (Some(limit), Some(open)) if open > limit)
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.is_closed.get() {
@@ -295,18 +311,17 @@ impl Service for Connection {
 }
 
 /// Fills in everything that follows from the request head.
-fn complete(
-    core: &Core,
-    client: &ClientExchange,
-    request: &mut Request,
-) -> Result<(), crate::errors::ErrorPage> {
+fn complete(core: &Core, client: &ClientExchange, request: &mut Request) -> Result<(), ErrorPage> {
     request.complete(client.request_body(), core.now())?;
     if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
-        return Err(crate::errors::ErrorPage::HostConflict);
+        return Err(ErrorPage::HostConflict);
     }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),
         None => None,
     };
-    Ok(())
+    match internal::fits_its_scheme(request) {
+        true => Ok(()),
+        false => Err(ErrorPage::UnsupportedMethod),
+    }
 }

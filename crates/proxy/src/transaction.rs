@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::rc::Rc;
 
-use humboldt_acl::{Late, RuleList};
+use humboldt_acl::Late;
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
@@ -147,8 +147,10 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let hierarchy = Some(record.hierarchy.name());
     let error = Some(record.error.unwrap_or(NO_ERROR));
     let late = Late { hierarchy, error, ..Late::NONE };
-    let is_wanted = |list: &_| is_wanted(list, request, outcome.status, content_type, &late);
-    notes::add_at_end(request, &record, is_wanted);
+    let answer = answer_at_end(request, outcome.status, content_type);
+    let answer = answer.as_ref();
+    notes::add_at_end(request, &record, |list| access::is_met(list, request, answer, &late));
+    let is_wanted = |list: &_| access::takes_line(list, request, answer, &late);
     for log in core.access_logs().iter() {
         let wanted = log.condition.as_ref().is_none_or(is_wanted);
         match &log.sink {
@@ -162,25 +164,22 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     }
 }
 
-/// Whether the conditions of a log hold. Conditions on the answer see only its status and its media
-/// type. A request is also logged when its conditions have no answer: it was refused before any
-/// look-up, or the look-up failed.
-fn is_wanted(
-    list: &RuleList,
+/// The answer as far as rules see it at the end: its status and media type; `None` if no rule asks,
+/// or there was none.
+fn answer_at_end(
     request: &Request,
     status: u16,
     content_type: Option<&[u8]>,
-    late: &Late<'_>,
-) -> bool {
+) -> Option<ResponseHead> {
     if !request.snapshot().rules_ask_answers || status == 0 {
-        return access::takes_line(list, request, None, late);
+        return None;
     }
     let mut answer = ResponseHead::default();
     answer.set_line(Version::Http11, status, b"");
     if let Some(content_type) = content_type {
         answer.fields.push(FieldName::ContentType, content_type);
     }
-    access::takes_line(list, request, Some(&answer), late)
+    Some(answer)
 }
 
 fn peer(route: Option<&RouteTaken>) -> Peer<'_> {

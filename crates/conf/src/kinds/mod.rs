@@ -36,7 +36,7 @@ pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedPars
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use reference::options_table;
 pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
-pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
+pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,
 };

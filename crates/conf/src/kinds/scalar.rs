@@ -8,6 +8,8 @@ use crate::line::Line;
 pub(crate) struct OnOff;
 /// A whole number from 0.
 pub(crate) struct Count;
+/// A whole number from 0; a negative one is no limit.
+pub(crate) struct Limit;
 /// A number of field lines in a head.
 pub(crate) struct FieldLines;
 /// 0 to 100, with or without `%`.
@@ -56,6 +58,24 @@ impl Kind for Count {
             Ok(number) => number,
             Err(_) => {
                 let why = format!("`{}` is not a whole number from 0 to {}", token.text, u32::MAX);
+                return Err(token.error(why));
+            }
+        };
+        Ok(())
+    }
+}
+
+impl Kind for Limit {
+    type Out = Option<u32>;
+    const NAME: &'static str = "number, or -1 for no limit";
+
+    fn apply(out: &mut Option<u32>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a number")?;
+        *out = match token.text.parse::<i64>().map(u32::try_from) {
+            Ok(Ok(number)) => Some(number),
+            Ok(Err(_)) if token.text.starts_with('-') => None,
+            _ => {
+                let why = format!("`{}` is not a whole number from -1 to {}", token.text, u32::MAX);
                 return Err(token.error(why));
             }
         };

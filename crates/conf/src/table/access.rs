@@ -87,6 +87,16 @@ macro_rules! working {
     /// Which requests may be answered from the cache and stored. All cachable ones when there is no
     /// rule.
     cache | no_cache: Vec<AccessRule> = Rules(""), "cache allow|deny [!]ACL ...";
+    /// Which stored answers may be used, asked when one was found, in memory or on disk. What is
+    /// denied is fetched as if it were not stored; it stays stored. Where the list has no answer,
+    /// what is stored is not used.
+    send_hit: Vec<AccessRule> = Rules(""), "send_hit allow|deny [!]ACL ...";
+    /// Which answers may be stored, asked when their heads have arrived. Where the list has no
+    /// answer, nothing is stored.
+    store_miss: Vec<AccessRule> = Rules(""), "store_miss allow|deny [!]ACL ...";
+    /// Most connections that are open from one client's address, over all ports; -1 is no limit.
+    /// Those above it are closed before they are read.
+    client_ip_max_connections: Option<u32> = Limit("-1"), "client_ip_max_connections NUMBER|-1";
     /// Requests that never go through a peer.
     always_direct: Vec<AccessRule> = Rules(""), "always_direct allow|deny [!]ACL ...";
     /// Requests that may only go through a peer.
@@ -103,10 +113,16 @@ macro_rules! working {
     /// the same host and port with CONNECT, so that `deny CONNECT !SSL_ports` holds for both.
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
         "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
-    /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule. The names
-    /// of pages are those in the field X-Squid-Error. In URLs `%u` and `%s` are replaced by the
-    /// requested URL, `%H` by its host, `%R` by its path, `%M` by the method, `%i` by the client's
-    /// address, `%h` by this proxy's name, `%w` by `cache_mgr`.
+    /// Page or URL for clients that a rule denies, chosen by the ACL that was checked last. The
+    /// names of pages are those in the field X-Squid-Error; `NNN` is the status, 2xx, 4xx or 5xx
+    /// for a page and 3xx for a URL. Without it a page has 403, and a URL 302, or 307 for methods
+    /// other than GET and HEAD. Codes in URLs: `%u`, `%U` and `%s` are the requested URL, `%H` its
+    /// host, `%p` its port, `%P` its scheme, `%R` its path (the one value that is not escaped),
+    /// `%M` the method, `%i` the client's address, `%A` and `%b` address and port that it
+    /// connected to, `%I` the server's address, `%h` this proxy's name, `%w` `cache_mgr`, `%S` the
+    /// program, `%t` and `%T` the time as in logs and in HTTP, `%%` a percent sign. `%a` is `-`,
+    /// `%e` 0; `%E` and `%D` say that there is no error; `%o`, `%x` and the codes for pages only
+    /// are empty.
     deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info [NNN:]PAGE|[NNN:]URL|TCP_RESET ACL ...";
     /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` means every
     /// field, `Other` unknown ones.
@@ -147,18 +163,11 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
-    Unsupported("`basic` is the only scheme, and is offered to everybody") {
+    Unsupported("all schemes are offered to everybody") {
         "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
     }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Unsupported("cache hits and storage are only controlled by `cache` so far") {
-        "send_hit", "send_hit allow|deny [!]ACL ...", "Which stored answers may be used, decided when they were found.";
-        "store_miss", "store_miss allow|deny [!]ACL ...", "Which answers may be stored, decided when they arrived.";
-    }
-    Unsupported("connections are not counted by client yet") {
-        "client_ip_max_connections", "client_ip_max_connections NUMBER", "Most connections from one client's address.";
     }
     Ignored("every request is refused with an error page when it is not understood") {
         "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";

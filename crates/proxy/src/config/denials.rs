@@ -9,8 +9,8 @@ use crate::errors::ErrorPage;
 pub(crate) enum Instead {
     /// Another page, perhaps with another status.
     Page(ErrorPage, Option<u16>),
-    /// A redirect: status, and a URL with codes in it.
-    Redirect(u16, String),
+    /// A redirect: its status, if the line has one, and a URL with codes in it.
+    Redirect(Option<u16>, String),
     /// Nothing: the connection is reset.
     Reset,
 }
@@ -59,21 +59,22 @@ impl Instead {
         }
         let (status, rest) = match text.split_once(':') {
             Some((number, rest)) if number.len() == 3 => match number.parse::<u16>() {
-                Ok(status) => (Some(status), rest),
+                Ok(status @ 200..=599) => (Some(status), rest),
+                Ok(_) => (None, rest),
                 Err(_) => (None, text),
             },
             _ => (None, text),
         };
         let is_url = rest.contains(':') || rest.starts_with('/');
-        let fitting = if is_url { 300..=399 } else { 400..=599 };
-        let usable = status.filter(|status| fitting.contains(status));
+        // A page may have any status that is no redirect.
+        let usable = status.filter(|status| is_url == (300..=399).contains(status));
         if usable != status {
             tracing::warn!(
                 "deny_info {text}: this status does not go with that; the usual one is used"
             );
         }
         if is_url {
-            return Self::Redirect(usable.unwrap_or(302), rest.to_owned());
+            return Self::Redirect(usable, rest.to_owned());
         }
         let page = ErrorPage::from_name(rest).unwrap_or_else(|| {
             tracing::warn!("deny_info {text}: there is no page {rest}; ERR_ACCESS_DENIED is shown");
@@ -92,11 +93,12 @@ mod tests {
         let redirect = |status, url: &str| Instead::Redirect(status, url.to_owned());
         for (text, wanted) in [
             ("TCP_RESET", Instead::Reset),
-            ("http://x.test/?%u", redirect(302, "http://x.test/?%u")),
-            ("307:http://x.test/", redirect(307, "http://x.test/")),
-            ("200:http://x.test/", redirect(302, "http://x.test/")),
+            ("http://x.test/?%u", redirect(None, "http://x.test/?%u")),
+            ("307:http://x.test/", redirect(Some(307), "http://x.test/")),
+            ("200:http://x.test/", redirect(None, "http://x.test/")),
             ("ERR_DNS_FAIL", Instead::Page(ErrorPage::DnsFailure, None)),
             ("404:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, Some(404))),
+            ("200:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, Some(200))),
             ("302:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, None)),
             ("ERR_OF_OUR_OWN", Instead::Page(ErrorPage::AccessDenied, None)),
         ] {

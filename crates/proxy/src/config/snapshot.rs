@@ -54,7 +54,7 @@ pub struct Snapshot {
     pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
     /// Answers of `deny_info`.
     pub denials: Denials,
-    /// Whether an ACL counts the connections of a client.
+    /// Whether an ACL or a limit counts the connections of a client.
     pub counts_clients: bool,
     /// Whether an ACL names the method PURGE; without one, nobody may purge.
     pub purge_is_enabled: bool,
@@ -68,6 +68,10 @@ pub struct Snapshot {
     pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
+    /// `send_hit`, when there is any.
+    pub(crate) send_hit: Option<RuleList>,
+    /// `store_miss`, when there is any.
+    pub(crate) store_miss: Option<RuleList>,
     /// `miss_access`, when there is any.
     pub miss_access: Option<RuleList>,
     /// `always_direct`, when there is any.
@@ -140,11 +144,14 @@ impl Snapshot {
                 (rule.limit_bytes, &rule.terms)
             })?,
             denials: Denials::compile(&config),
-            counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
+            counts_clients: config.client_ip_max_connections.is_some()
+                || config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
+            send_hit: optional(&config.send_hit)?,
+            store_miss: optional(&config.store_miss)?,
             miss_access: optional(&config.miss_access)?,
             always_direct: optional(&config.always_direct)?,
             never_direct: optional(&config.never_direct)?,
@@ -196,6 +203,7 @@ impl Snapshot {
                 || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
+                || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
                 || asks(&self.spoof_client_ip)

@@ -16,6 +16,7 @@ use crate::lookup::memory::{self, Found, HitObject};
 use crate::lookup::parts;
 use crate::lookup::selection::has_several_ranges;
 use crate::request::Request;
+use crate::rules::access;
 
 /// The result of a look-up on disk.
 pub(crate) enum Stored {
@@ -68,6 +69,10 @@ async fn judge(
     mut hit: DiskHit,
     found: &mut Found,
 ) -> Stored {
+    if !access::may_send_hit(request, &hit.head) {
+        *found = Found { key: found.key, ..Found::passed_over() };
+        return Stored::Judged;
+    }
     if hit.head.status == PARTIAL {
         match hit.into_object(&core.shared.cache).await {
             Some(list) => *found = parts::judge(request, list.key, list),

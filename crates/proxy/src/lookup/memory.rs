@@ -14,6 +14,7 @@ use crate::lookup::judge_age;
 use crate::lookup::parts;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
+use crate::rules::access;
 
 /// After an answer that could not be stored, requests for its URL do not wait for each other's
 /// fetches for this time, in seconds.
@@ -65,6 +66,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// `send_hit` denies the stored answer: the request is served as if there were none.
+    pub(crate) fn passed_over() -> Self {
+        Self { skip_disk: true, forward: Forward::Bypass, ..Self::default() }
+    }
+
     /// Whether a look-up on disk could not change anything.
     pub(crate) fn knows_enough(&self) -> bool {
         let Self { pass, reload, swap_failed, skip_disk, stale, parts, .. } = self;
@@ -171,6 +177,9 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
     }
     if needs_origin(request) {
         return Err(Found { pass: true, forward: Forward::Request, ..Found::default() });
+    }
+    if !access::may_send_hit(request, &object.head) {
+        return Err(Found { key: Some(key), ..Found::passed_over() });
     }
     if object.head.status == PARTIAL {
         return Err(parts::judge(request, key, object));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use humboldt_store::{FlowReader, StoredHead};
 use tokio::time::timeout;
 
+use crate::rules::notes::Before;
 use crate::rules::{access, reply};
 use crate::transaction::Transaction;
 
@@ -30,9 +31,12 @@ pub(crate) async fn gather_beside(
     let (core, request) = (transaction.core, transaction.request);
     let Some((list, response)) = reply::undecided(request, head) else { return Some(true) };
     reader.inspect(|reader| reader.step_aside());
+    // The notes that the list sets on the way are for the decision behind this.
+    let before = Before::of(request);
     let deciding = Box::pin(async move {
         let decision = access::decide(core, list, request, Some(&response));
         _ = timeout(FACTS_WAIT_MAX, decision).await;
+        before.restore(request);
     });
     Box::pin(transaction.while_it_stays(deciding)).await?;
     Some(reader.is_none_or(FlowReader::step_back))

@@ -2,7 +2,7 @@
 
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, is_bodiless_status, reason};
-use humboldt_http::{FieldName, Fields, date};
+use humboldt_http::{FieldName, Fields, Method, Version, date};
 use humboldt_logs::access::Tag;
 
 use crate::config::cache_status::Usage;
@@ -15,7 +15,8 @@ use crate::outcome::{Content, Fault, Outcome, RouteTaken};
 use crate::reply::head;
 use crate::request::Request;
 use crate::rules::access;
-use crate::rules::denial::{self, Refusal, Unanswered};
+use crate::rules::codes::{self, Facts};
+use crate::rules::denial::{Refusal, Unanswered};
 use crate::rules::login;
 use crate::transaction::Transaction;
 
@@ -101,6 +102,7 @@ pub(crate) async fn refused(
     core.count(counter, 1);
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
     let detail = unanswered.map(why).unwrap_or_default();
+    let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
         let answer = error_answer(core, request, page, &detail);
@@ -120,10 +122,11 @@ pub(crate) async fn refused(
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
-        Some(Instead::Page(other, status)) => page(*other, *status),
+        Some(Instead::Page(other, status)) => page(*other, status.or(Some(refusal.page.status()))),
         Some(Instead::Redirect(status, url)) => {
+            let facts = Facts { request, server, now_s: core.now().secs() };
             let fault = Some(Fault::of_page(refusal.page, ""));
-            Local { fault, ..redirect(core, *status, &denial::expand(url, request)) }
+            Local { fault, ..denied_redirect(&facts, *status, url) }
         }
         Some(Instead::Reset) => return outcome(refusal.page.status()).without_answer(Cut::Denied),
     };
@@ -137,6 +140,21 @@ pub(crate) fn redirect(core: &Core, status: u16, url: &[u8]) -> Local {
     fields.push(FieldName::Date, &date::format(core.now().secs()));
     fields.push(FieldName::Location, url);
     fields.push(FieldName::CacheControl, b"no-store");
+    Local { status, fields, ..Local::default() }
+}
+
+/// The redirect of `deny_info`.
+fn denied_redirect(facts: &Facts<'_>, status: Option<u16>, url: &str) -> Local {
+    let head = &facts.request.head;
+    // A 302 would turn another method into GET.
+    let is_get =
+        matches!(head.method, Method::Get | Method::Head) || head.version == Version::Http10;
+    let status = status.unwrap_or(if is_get { 302 } else { 307 });
+    let mut fields = Fields::new();
+    fields.push(FieldName::Date, &date::format(facts.now_s));
+    fields.push(FieldName::Location, &codes::expand(url, facts));
+    fields.push(FieldName::CacheControl, b"no-store");
+    fields.push_named(b"X-Squid-Error", b"403 Access Denied");
     Local { status, fields, ..Local::default() }
 }
 

@@ -14,11 +14,13 @@ use humboldt_base::rng::{self, Rng};
 use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
 use humboldt_net::dns::{Answer, Asker, DnsError};
+use humboldt_store::StoredHead;
 use humboldt_sys::neighbours::hardware_address;
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
+use crate::rules::decision::{Decision, Denial};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
 use crate::rules::{external, login, own};
@@ -29,73 +31,6 @@ const QUESTIONS_MAX: usize = 64;
 /// The name of a client that has none, as in Squid.
 const NAMELESS: &str = "none";
 
-/// The answer of a list about a request or its answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision<'l> {
-    /// The list allows.
-    Allowed,
-    /// The list denies.
-    Denied(Denial<'l>),
-    /// The list ends at this ACL, which asks the client for a login. For a list that asks no
-    /// client this is a denial.
-    Challenge(&'l str),
-    /// Neither: an ACL needs this fact, which is not known.
-    Unanswered(Question<'l>),
-}
-
-/// The ACL that a denial comes from.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Denial<'l> {
-    /// The ACL that was checked last.
-    last_acl: Option<&'l str>,
-    /// It asks the client for another login.
-    wants_login: bool,
-}
-
-impl<'l> Decision<'l> {
-    fn is_allowed(self) -> bool {
-        self == Self::Allowed
-    }
-
-    /// Whether it allows; `None` if the list has no answer.
-    fn allows(self) -> Option<bool> {
-        self.answered().ok()
-    }
-
-    /// Whether it allows, or the question that has no answer.
-    fn answered(self) -> Result<bool, Question<'l>> {
-        match self {
-            Self::Unanswered(question) => Err(question),
-            decided => Ok(decided.is_allowed()),
-        }
-    }
-
-    /// The decision as a permission. If the list denies, `denied` makes the refusal from the last
-    /// ACL.
-    fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
-        match self {
-            Self::Allowed => Ok(()),
-            Self::Denied(denial) => Err(denied(denial.last_acl)),
-            Self::Challenge(acl) => Err(denied(Some(acl))),
-            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
-        }
-    }
-}
-
-impl<'l> From<Verdict<'l>> for Decision<'l> {
-    #[inline]
-    fn from(verdict: Verdict<'l>) -> Self {
-        match verdict {
-            Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, wants_login, .. } => {
-                Self::Denied(Denial { last_acl, wants_login })
-            }
-            Verdict::Challenge { acl } => Self::Challenge(acl),
-            Verdict::Needs(question) => Self::Unanswered(question),
-        }
-    }
-}
-
 /// Asks a list, gets the facts it needs, and asks again, until the list decides or a fact cannot be
 /// had. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
 pub(crate) async fn decide<'l>(
@@ -104,18 +39,27 @@ pub(crate) async fn decide<'l>(
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    let mut subject = Subject { response, ..subject(request) };
-    let before = Before::of(request);
+    decide_about(core, list, request, Subject { response, ..subject(request) }).await
+}
+
+async fn decide_about<'l, 'r>(
+    core: &Core,
+    list: &'l RuleList,
+    request: &'r Request,
+    mut subject: Subject<'r>,
+) -> Decision<'l> {
     let mut questions = 0;
     loop {
+        let before = Before::of(request);
         let verdict = check_list(list, request, &subject);
         let Verdict::Needs(question) = verdict else { return verdict.into() };
+        before.restore_of_client(request);
         questions += 1;
         if questions > QUESTIONS_MAX || !answer(core, request, &subject, question).await {
             tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
             return verdict.into();
         }
-        before.restore(request);
+        before.restore_own(request);
         subject.known = known(request);
     }
 }
@@ -395,16 +339,19 @@ pub(crate) fn may_connect(request: &Request) -> bool {
 }
 
 /// Checks `miss_access`: whether the request may go to a server. Waits for the facts that the list
-/// needs.
+/// needs. As in Squid, the list is about the client of the connection: it says which neighbours may
+/// make this cache fetch.
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
     let before = Before::of(request);
-    let decision = decide(core, list, request, None).await;
+    let direct = Subject { client_ip: unmapped(request.client_ip()), ..subject(request) };
+    let decision = decide_about(core, list, request, direct).await;
     decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
     let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
-    match permit(request, &subject(request), allow) {
+    let known = known(request);
+    match permit(request, &Subject { known, ..direct }, allow) {
         true => Ok(()),
         false => Err(Refusal::of_miss(None)),
     }
@@ -480,6 +427,18 @@ pub(crate) fn takes_line(
     Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
 }
 
+/// Whether the condition of an annotation is met when the request has ended; not if it has no
+/// answer.
+pub(crate) fn is_met(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+    late: &Late<'_>,
+) -> bool {
+    let subject = Subject { response, late, ..subject(request) };
+    check_list(list, request, &subject).is_allowed()
+}
+
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
 pub(crate) fn says(
     list: &RuleList,
@@ -538,6 +497,18 @@ pub(crate) async fn decide_cache(core: &Core, request: &Request) {
 /// that is not decided.
 pub(crate) fn may_use_cache(request: &Request) -> bool {
     matches!(check_cache(request), Poll::Ready(true))
+}
+
+/// Whether a stored answer may be used (`send_hit`). A list that has no answer does not allow.
+pub(crate) fn may_send_hit(request: &Request, head: &StoredHead) -> bool {
+    let list = request.snapshot().send_hit.as_ref();
+    list.is_none_or(|list| says(list, request, Some(&head.to_response_head())) == Some(true))
+}
+
+/// Whether an answer may be stored (`store_miss`). A list that has no answer does not allow.
+pub(crate) fn may_store_miss(request: &Request, response: &ResponseHead) -> bool {
+    let list = request.snapshot().store_miss.as_ref();
+    list.is_none_or(|list| says(list, request, Some(response)) == Some(true))
 }
 
 /// The facts about the request that were looked up for rules.

@@ -1,13 +1,11 @@
-//! Refusals: requests and answers that a rule denies, and the place to which `deny_info` redirects
-//! their clients.
+//! Refusals: requests and answers that a rule denies.
 
 use humboldt_acl::Question;
 use humboldt_conf::Need;
-use humboldt_http::escape;
 use humboldt_logs::access::Tag;
 
 use crate::errors::ErrorPage;
-use crate::request::{Request, unmapped};
+use crate::request::Request;
 use crate::rules::login;
 
 /// A request or an answer that a rule denies.
@@ -85,44 +83,4 @@ impl Refusal {
     pub(crate) fn too_large() -> Self {
         Self::new(ErrorPage::ReplyTooLarge, Tag::DeniedReply, None)
     }
-}
-
-/// The URL of a redirect. `%u`, `%U`, `%s` and `%B` become the requested URL, `%H` its host, `%p`
-/// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%a` its
-/// user, `%o` the `message=` of a helper, `%h` our name, `%w` the administrator. All values are
-/// percent-encoded, so that no text from elsewhere can end the field or start another part of the
-/// URL.
-pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
-    let names = &request.snapshot().names;
-    let facts = request.helped.facts();
-    let message = facts.as_deref().and_then(|facts| facts.message.as_deref());
-    let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('%') {
-        out.extend_from_slice(before.as_bytes());
-        let code = after.chars().next().unwrap_or('%');
-        rest = after.get(code.len_utf8()..).unwrap_or_default();
-        let mut put = |value: &[u8]| escape::write_percent(&mut out, value);
-        match code {
-            'u' | 'U' | 's' | 'B' => put(request.url.as_bytes()),
-            'H' => put(request.url.host()),
-            'p' => put(request.url.port().to_string().as_bytes()),
-            'P' => put(request.url.scheme()),
-            'R' => put(request.url.path_and_query()),
-            'M' => put(request.head.method_bytes()),
-            'i' => put(unmapped(request.client_ip()).to_string().as_bytes()),
-            'a' => put(request.user_name().unwrap_or("-").as_bytes()),
-            'o' => put(message.unwrap_or_default()),
-            'h' => put(names.hostname.as_bytes()),
-            'w' => put(names.contact.as_bytes()),
-            '%' => out.push(b'%'),
-            other => {
-                out.push(b'%');
-                out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-        }
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out.retain(|byte| !byte.is_ascii_control());
-    out
 }

@@ -55,10 +55,23 @@ impl Before {
 
     /// Brings the notes back. A login that has become known since then has its notes.
     pub(crate) fn restore(&self, request: &Request) {
+        self.restore_of_client(request);
+        self.restore_own(request);
+    }
+
+    /// Brings those of the connection back, before a wait: later requests of the connection may set
+    /// others meanwhile.
+    pub(crate) fn restore_of_client(&self, request: &Request) {
+        if let Some(kept) = &self.0 {
+            request.facts().notes.borrow_mut().clone_from(&kept.of_client);
+        }
+    }
+
+    /// Brings those of the request back, after a wait: the question may have been about them.
+    pub(crate) fn restore_own(&self, request: &Request) {
         if let Some(kept) = &self.0 {
             request.helped.restore(kept.facts.clone());
             request.notes.borrow_mut().clone_from(&kept.own);
-            request.facts().notes.borrow_mut().clone_from(&kept.of_client);
             if !kept.has_login {
                 login::annotate(request);
             }

@@ -99,6 +99,14 @@ pub(crate) fn objection_to_form(request: &Request) -> Option<Objection> {
     names_no_server.then(|| Objection::Page(ErrorPage::InvalidUrl, detail.into()))
 }
 
+/// FTP knows three methods of HTTP only; OPTIONS and TRACE are about the way to the server. As in
+/// Squid, no list is asked about a request with another method.
+pub(crate) fn fits_its_scheme(request: &Request) -> bool {
+    const FITTING: [&[u8]; 6] = [b"GET", b"HEAD", b"PUT", b"OPTIONS", b"TRACE", b"PURGE"];
+    let method = request.head.method_bytes();
+    request.url.scheme() != b"ftp" || FITTING.iter().any(|one| method.eq_ignore_ascii_case(one))
+}
+
 /// Why a request is not forwarded; `None` if it is.
 pub(crate) fn objection(request: &Request) -> Option<(ErrorPage, String)> {
     if request.head.method == Method::Trace && request.has_body() {

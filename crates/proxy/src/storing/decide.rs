@@ -16,6 +16,7 @@ use crate::fetch::converse::Answer;
 use crate::fetch::job::{Failure, Job, Stale, StaleBody};
 use crate::lookup::memory::{has_own_copy, has_own_terms};
 use crate::request::Request;
+use crate::rules::notes::Before;
 use crate::rules::{access, reply};
 use crate::storing::freshen::{self, freshen};
 use crate::storing::head::without_void_expires;
@@ -94,7 +95,10 @@ pub(crate) async fn decide(
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     let times =
         Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
-    answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
+    // Each client's copy is asked about by itself once more.
+    let limit = || reply::limit_bytes(&request, &answer.head);
+    let limit_bytes = Before::of(&request).what_if(&request, limit);
+    answer.limit_bytes = limit_bytes;
     // If the client's own conditions and ranges were sent, a 412 or 416 answers only those, so no
     // other client may get it.
     let is_for_all =
@@ -104,6 +108,7 @@ pub(crate) async fn decide(
         && !varies_by_address(snapshot, &answer.head)
         && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
+        && access::may_store_miss(&request, &answer.head)
         && !answer.is_not_to_be_stored()
         && answer.body_bytes().is_none_or(|bytes| bytes <= answer.limit_bytes)
         && may_store(&request, &judged, &cc, rule, &times);

@@ -1,0 +1,75 @@
+//! What a list says about a request or its answer.
+
+use humboldt_acl::{Question, Verdict};
+
+use crate::rules::denial::Refusal;
+
+/// The answer of a list about a request or its answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision<'l> {
+    /// The list allows.
+    Allowed,
+    /// The list denies.
+    Denied(Denial<'l>),
+    /// The list ends at this ACL, which asks the client for a login. For a list that asks no
+    /// client this is a denial.
+    Challenge(&'l str),
+    /// Neither: an ACL needs this fact, which is not known.
+    Unanswered(Question<'l>),
+}
+
+/// The ACL that a denial comes from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Denial<'l> {
+    /// The ACL that was checked last.
+    pub(super) last_acl: Option<&'l str>,
+    /// It asks the client for another login.
+    pub(super) wants_login: bool,
+}
+
+impl<'l> Decision<'l> {
+    pub(super) fn is_allowed(self) -> bool {
+        self == Self::Allowed
+    }
+
+    /// Whether it allows; `None` if the list has no answer.
+    pub(super) fn allows(self) -> Option<bool> {
+        self.answered().ok()
+    }
+
+    /// Whether it allows, or the question that has no answer.
+    pub(super) fn answered(self) -> Result<bool, Question<'l>> {
+        match self {
+            Self::Unanswered(question) => Err(question),
+            decided => Ok(decided.is_allowed()),
+        }
+    }
+
+    /// The decision as a permission. If the list denies, `denied` makes the refusal from the last
+    /// ACL.
+    pub(super) fn permits(
+        self,
+        denied: impl FnOnce(Option<&'l str>) -> Refusal,
+    ) -> Result<(), Refusal> {
+        match self {
+            Self::Allowed => Ok(()),
+            Self::Denied(denial) => Err(denied(denial.last_acl)),
+            Self::Challenge(acl) => Err(denied(Some(acl))),
+            Self::Unanswered(question) => Err(Refusal::unanswered(question)),
+        }
+    }
+}
+
+impl<'l> From<Verdict<'l>> for Decision<'l> {
+    #[inline]
+    fn from(verdict: Verdict<'l>) -> Self {
+        match verdict {
+            Verdict::Allowed { .. } => Self::Allowed,
+            Verdict::Denied { last_acl, wants_login, .. } => {
+                Self::Denied(Denial { last_acl, wants_login })
+            }
+            Verdict::Challenge { acl } => Self::Challenge(acl),
+            Verdict::Needs(question) => Self::Unanswered(question),
+        }
+    }
+}
