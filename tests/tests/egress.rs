@@ -626,19 +626,3 @@ fn a_rule_about_addresses_refuses_while_there_is_no_place_for_questions() {
     assert_eq!(origin.connections(), 0);
     drop(waiting);
 }
-
-#[test]
-fn redirected_connections_are_refused_when_the_file_is_read() {
-    let folder = proxy::open_folder();
-    let file = folder.path().join("squid.conf");
-    for mode in ["intercept", "transparent", "tproxy"] {
-        std::fs::write(&file, format!("http_port 3128\nhttp_port 3129 {mode}\n")).expect("a file");
-        let output = proxy::run(&["-k", "parse", "-f", &file.display().to_string()]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && said.contains(&format!("`{mode}` is not supported")),
-            "{said}"
-        );
-        assert!(said.contains("squid.conf:2"), "{said}");
-    }
-}

@@ -10,7 +10,7 @@ use std::process::Command;
 type Needed = (&'static str, &'static str);
 
 /// Programs that `cargo xtask test` needs besides cargo.
-const FOR_TESTS: [Needed; 17] = [
+const FOR_TESTS: [Needed; 22] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
     ("ps", "procps"),
@@ -25,6 +25,11 @@ const FOR_TESTS: [Needed; 17] = [
     ("chromium", "chromium"),
     ("varnishd", "varnish"),
     ("traffic_server", "trafficserver"),
+    ("haproxy", "haproxy"),
+    ("slapd", "slapd"),
+    ("squidGuard", "squidguard"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
     ("mkfs.btrfs", "btrfs-progs"),
