@@ -120,8 +120,23 @@ fn the_field_host_follows_the_new_url_if_it_may() {
         let _ = client.response().expect(200);
         let host = world.origin.last("/new").field("host").map(str::to_owned);
         let wanted = if follows { world.host() } else { "other.test".to_owned() };
+        assert_eq!(host, Some(wanted.clone()));
+        // The host of a whole URL wins: nobody can have an answer for another one stored.
+        let evil = [("Host", "evil.test"), ("Cache-Control", "no-cache")];
+        let _ = client.request("GET", "http://other.test/x", &evil, b"").response().expect(200);
+        let host = world.origin.last("/new").field("host").map(str::to_owned);
         assert_eq!(host, Some(wanted));
     }
+}
+
+#[test]
+fn answers_for_other_hosts_of_one_new_url_are_other_objects() {
+    let scripts = Scripts::new();
+    let world = world(&scripts, "echo BASE/new", "url_rewrite_host_header off\n");
+    let caches = ["http://one.test/x", "http://two.test/x", "http://one.test/x"].map(|url| {
+        world.client().request("GET", url, &[], b"").response().expect(200).cache().to_owned()
+    });
+    assert_eq!(caches, ["MISS", "MISS", "HIT"]);
 }
 
 #[test]

@@ -444,6 +444,25 @@ fn a_stored_answer_that_may_not_be_sent_is_fetched_and_stays_stored() {
 }
 
 #[test]
+fn who_may_not_have_a_stored_answer_does_not_join_one_that_is_read_from_disk() {
+    let rules = "maximum_object_size 20 MB\ncache_dir ufs {dir}/store 40 16 256\n\
+                 maximum_object_size_in_memory 1 KB\nacl other req_header X-Other yes\nsend_hit deny other\n";
+    let world = World::forward(rules);
+    wait_for_store(&world.proxy);
+    let body = "x".repeat(8 << 20);
+    let [old, new] = ["old", "new"].map(|name| Reply::ok(&body).with("X-Is", name).cachable(60));
+    world.origin.on_each("/disk", vec![old, new]);
+    let _ = world.get("/disk").expect(200);
+    until("the object to be stored", || (world.get("/disk").cache() == "HIT").then_some(()));
+    // It reads nothing of its answer.
+    let mut slow = world.client();
+    slow.request("GET", &world.target("/disk"), &[], b"");
+    until("its answer", || slow.has_input().then_some(()));
+    let answer = get_with(&world, "/disk", "X-Other", "yes").expect(200);
+    assert_eq!((answer.field("X-Is"), answer.cache()), (Some("new"), "MISS"));
+}
+
+#[test]
 fn an_answer_that_may_not_be_stored_is_not() {
     let rules = "cache_dir ufs {dir}/store 10 16 256\nacl film rep_mime_type ^video/\nstore_miss deny film\n";
     let world = World::forward(rules);

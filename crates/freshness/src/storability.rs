@@ -134,8 +134,9 @@ fn response_allows(
     Ok(())
 }
 
-/// RFC 9111 section 3.5.
-fn is_shareable(cc: &CacheControl) -> bool {
+/// Whether an answer to a request with credentials may be stored and used for others (RFC 9111
+/// section 3.5).
+pub fn is_shareable(cc: &CacheControl) -> bool {
     cc.public() || cc.must_revalidate() || cc.s_maxage_s().is_some()
 }
 

@@ -271,14 +271,12 @@ impl Logins {
         running: Running<'_>,
     ) -> Result<Checked, Failure> {
         let delays = &self.state().delays;
-        let turn_ms = delays.turn_ms(asker, UnixMillis::now().0);
-        let turn_ms = turn_ms.map_err(|TooMany| Failure::TooManyWrong)?;
-        if let Ok(wait_ms @ 1..) = u64::try_from(turn_ms) {
-            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-            // Another request may have been first.
-            if let Some(known) = self.remembered(login, UnixMillis::now()) {
-                return Ok(known);
-            }
+        let too_many = |TooMany| Failure::TooManyWrong;
+        let mut place = delays.place(asker, UnixMillis::now().0).await.map_err(too_many)?;
+        place.turn(UnixMillis::now().0).await.map_err(too_many)?;
+        // Another request may have been first.
+        if let Some(known) = self.remembered(login, UnixMillis::now()) {
+            return Ok(known);
         }
         let checked = match self.digest_for(login.value) {
             Some((digest, users)) => self.check_digest(digest, users, login, running.digest).await,

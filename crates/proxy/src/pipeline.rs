@@ -21,6 +21,7 @@ use humboldt_store::{Begin, FlowReader, Held, ReaderKind};
 use crate::config::cache_status::Forward;
 use crate::core::Core;
 use crate::errors::ErrorPage;
+use crate::fetch::ask::tells_user;
 use crate::fetch::job::{Job, Report, Stale, StaleBody};
 use crate::lookup::memory::{Found, HitObject, has_own_terms, look_up, needs_origin};
 use crate::lookup::selection::has_several_ranges;
@@ -325,6 +326,7 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && request.head.method == Method::Get
         && !request.cc.no_store()
         && !request.head.fields.has(FieldName::Authorization)
+        && !request.snapshot().peers.iter().any(|peer| tells_user(request, Some(peer)))
 }
 
 /// Leads a fetch that others may join, or joins one.
@@ -332,8 +334,12 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
     let (core, request) = (transaction.core, transaction.request);
     let cache = &core.shared.cache;
     let key = found.key.unwrap_or(request.key);
+    // A client that may not have a stored answer may not have one that is being read from a
+    // directory; and requests for one object by several URLs do not depend on each other's servers.
     let collapse = request.snapshot().config.collapsed_forwarding
         && !found.reload
+        && found.forward != Forward::Bypass
+        && request.store_id.is_none()
         && !wants_the_server(request);
     let begun = match collapse {
         true => cache.begin_or_join(request.key, key, request.cache_url()),

@@ -207,10 +207,14 @@ impl Request {
     pub(crate) fn rewrite(&mut self, url: Url) {
         let rewriter = self.snapshot.rewriting.rewriter.as_ref();
         let keeps_host = rewriter.is_some_and(|rewriter| !rewriter.rewrites_host);
-        let host = keeps_host.then(|| {
-            let sent = self.head.fields.get(FieldName::Host);
+        let host: Option<Box<[u8]>> = keeps_host.then(|| {
+            // The host of a whole URL wins over Host (RFC 9112 3.2.2).
+            let is_path = self.head.target == Target::Origin;
+            let sent = self.head.fields.get(FieldName::Host).filter(|_| is_path);
             sent.unwrap_or(self.url.authority()).into()
         });
+        let other = host.as_deref().filter(|host| !host.eq_ignore_ascii_case(url.authority()));
+        let other = other.map(<[u8]>::to_ascii_lowercase);
         let is_elsewhere = (url.host(), url.port()) != (self.url.host(), self.url.port());
         if is_elsewhere {
             self.addresses = OnceCell::new();
@@ -222,6 +226,10 @@ impl Request {
         let url = before.as_bytes().into();
         self.rewritten = Some(Box::new(AsSent { url, host, is_elsewhere }));
         self.find_key();
+        // The server may answer each host in another way.
+        if let Some(host) = other {
+            self.set_store_id([self.cache_url(), b"#host=", &host].concat().into_boxed_slice());
+        }
     }
 
     /// Whether a helper has rewritten the URL.

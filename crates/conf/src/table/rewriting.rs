@@ -32,8 +32,8 @@ macro_rules! working {
     url_rewrite_timeout: RewriteTimeout = RewriteTimeouts(""), "url_rewrite_timeout TIME on_timeout=ACTION [response=TEXT]";
     /// Helper program that says which URLs are one object: `OK store-id=ID`, where ID takes the
     /// place of the URL in the cache, or `OK` or `ERR`. It gets a line with the URL and the words
-    /// of `store_id_extras`, for requests with GET and HEAD. Without an answer the URL is an object
-    /// of its own and the request is not answered from the cache.
+    /// of `store_id_extras`, also for methods that make stored answers void. Without an answer the
+    /// URL is an object of its own; with `store_id_bypass off` the request does not use the cache.
     store_id_program | storeurl_rewrite_program: Vec<String> = HelperCommand("none"), "store_id_program COMMAND [ARGUMENT ...]";
     /// Number of those processes.
     store_id_children | storeurl_rewrite_children: HelperChildren = Children("20 startup=0 idle=1 concurrency=0"), "store_id_children NUMBER [OPTION ...]";

@@ -8,7 +8,7 @@ use humboldt_exchange::{AskHead, AskLine, BodyLength};
 use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
 use humboldt_store::StoredHead;
 
-use crate::config::peers::{Login, basic};
+use crate::config::peers::{Login, Peer, basic};
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Ruling};
 use crate::rules::login;
@@ -131,6 +131,23 @@ fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login
             }
         }
         Some(Login::Unchanged) | None => {}
+    }
+}
+
+/// Whether this server is told who the client is, in a field Authorization that the client has not
+/// sent. The answer is then for this user, as one to an own field is.
+pub(crate) fn tells_user(request: &Request, peer: Option<&Peer>) -> bool {
+    let Some(peer) = peer.filter(|peer| peer.conf.originserver) else { return false };
+    match &peer.login {
+        Some(Login::NameOfUser(_)) => {
+            let facts = request.helped.facts();
+            login::user(request).is_some() || facts.is_some_and(|facts| facts.user.is_some())
+        }
+        Some(Login::OfClient) => told_by_helper(request).is_some(),
+        Some(Login::OfClientForServer) => {
+            has_basic_for_proxy(request) || told_by_helper(request).is_some()
+        }
+        Some(Login::Own(_) | Login::Unchanged) | None => false,
     }
 }
 

@@ -13,7 +13,7 @@ use humboldt_store::{FlowWriter, StoredHead};
 use crate::config::reply_rules::UNLIMITED;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::ask::Ask;
+use crate::fetch::ask::{Ask, tells_user};
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Job};
 use crate::fetch::route::{Reached, Route};
@@ -159,6 +159,11 @@ impl Answer {
         if let Some(idle) = self.server.into_idle() {
             core.pool.checkin(&self.to.server(request), idle);
         }
+    }
+
+    /// Whether the server was told who the client is: see [`tells_user`].
+    pub(crate) fn tells_user(&self, request: &Request) -> bool {
+        tells_user(request, self.to.peer.as_deref())
     }
 
     /// Whether the answer must not be stored: it came from a peer with `proxy-only`, or its head

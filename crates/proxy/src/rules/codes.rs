@@ -21,7 +21,8 @@ pub(crate) struct Facts<'a> {
 /// The URL of a redirect. A code that Squid does not know stays as it is.
 ///
 /// Values are percent-encoded, so that no text from a client can end the field or start another
-/// part of the URL; only the path is not (`%R`), as in Squid. It always begins with a slash.
+/// part of the URL; only the path (`%R`), as in Squid, and the host (`%H`) are not. Both are those
+/// of a URL that was read.
 pub(crate) fn expand(template: &str, facts: &Facts<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len() + facts.request.url.as_bytes().len());
     let mut rest = template;
@@ -30,7 +31,7 @@ pub(crate) fn expand(template: &str, facts: &Facts<'_>) -> Vec<u8> {
         let code = after.chars().next().unwrap_or('%');
         rest = after.get(code.len_utf8()..).unwrap_or_default();
         match value(code, facts) {
-            Some(value) if code == 'R' => out.extend_from_slice(&value),
+            Some(value) if matches!(code, 'R' | 'H') => out.extend_from_slice(&value),
             Some(value) => escape::write_percent(&mut out, &value),
             None => {
                 out.push(b'%');

@@ -37,10 +37,12 @@ impl<'l> Decision<'l> {
         self.answered().ok()
     }
 
-    /// Whether it allows, or the question that has no answer.
+    /// Whether it allows, or the question that has no answer: for a list that asks no client to log
+    /// in, also the user of one who has not.
     pub(super) fn answered(self) -> Result<bool, Question<'l>> {
         match self {
             Self::Unanswered(question) => Err(question),
+            Self::Challenge(acl) => Err(Question::User { acl }),
             decided => Ok(decided.is_allowed()),
         }
     }

@@ -53,9 +53,10 @@ fn credentials(request: &Request) -> Option<&[u8]> {
     request.head.fields.get(field(request)?)
 }
 
-/// Whether the client has logged in here with the field Authorization.
+/// Whether Authorization is a login here, not at the server. Browsers send it for all of a site,
+/// also for what no rule about users is asked.
 pub(crate) fn uses_authorization(request: &Request) -> bool {
-    request.login.get().is_some() && field(request) == Some(FieldName::Authorization)
+    request.snapshot().logins.is_some() && field(request) == Some(FieldName::Authorization)
 }
 
 /// Finds the login without waiting, for the client as rules see it. `false`: the credentials have

@@ -17,6 +17,9 @@ const LATE_RETRIES_MAX: usize = 2;
 /// Most bytes of the name of an object.
 const STORE_ID_BYTES_MAX: usize = 8192;
 
+/// Most bytes of a URL in a message.
+const URL_SHOWN_BYTES_MAX: usize = 512;
+
 /// The statuses of a redirect, as in Squid.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
@@ -64,10 +67,13 @@ pub(crate) async fn rewrite(core: &Core, request: &Request) -> Result<Rewritten,
         (Err(why), _) => Err(why.to_string()),
     };
     outcome.or_else(|why| {
-        warn!("url_rewrite_program: {}: {why}", request.url.as_bytes().escape_ascii());
+        let url = request.url.as_bytes();
+        let shown = url.get(..URL_SHOWN_BYTES_MAX).unwrap_or(url);
+        warn!("url_rewrite_program: {}: {why}", shown.escape_ascii());
         match asker.bypass {
             true => Ok(Rewritten::Unchanged),
-            false => Err(Failed::NoAnswer(why)),
+            // The client need not know what the helper has said.
+            false => Err(Failed::NoAnswer("the helper has given no usable answer".to_owned())),
         }
     })
 }
@@ -181,7 +187,14 @@ fn replace(request: &Request, text: &[u8]) -> Result<Rewritten, String> {
         return Ok(Rewritten::Unchanged);
     }
     let mut url = Url::default();
-    let is_text = text.iter().all(u8::is_ascii_graphic);
+    // A blank of an answer that was percent-encoded is written so again; other bytes beyond ASCII
+    // are as the client may have sent them.
+    let encoded = text.iter().flat_map(|byte| match byte {
+        b' ' => b"%20",
+        other => std::slice::from_ref(other),
+    });
+    let text: &[u8] = &encoded.copied().collect::<Vec<u8>>();
+    let is_text = !text.iter().any(u8::is_ascii_control);
     let set = match request.head.method {
         Method::Connect => url.set_authority(text),
         _ => url.set_absolute(text),

@@ -110,7 +110,8 @@ async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
             Ok(reached) => reached,
             Err(failure) => return refused.map(Opened::Refused).ok_or(failure),
         };
-        if reached.to.peer.is_none() {
+        // As in Squid, a server is not asked for a tunnel: the connection is one.
+        if reached.to.peer.as_ref().is_none_or(|peer| peer.conf.originserver) {
             return Ok(Opened::Tunnel(reached.server));
         }
         match ask_parent(core, request, reached).await {

@@ -110,6 +110,8 @@ pub(crate) async fn decide(
         && access::may_use_cache(&request)
         && access::may_store_miss(&request, &answer.head)
         && !answer.is_not_to_be_stored()
+        // As with Authorization of the client's own (RFC 9111 3.5).
+        && (!answer.tells_user(&request) || freshness::is_shareable(&cc))
         && answer.body_bytes().is_none_or(|bytes| bytes <= answer.limit_bytes)
         && may_store(&request, &judged, &cc, rule, &times);
     let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
