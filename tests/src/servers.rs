@@ -1,13 +1,11 @@
 //! Real servers and tools from Debian packages.
 
-use crate::proxy::open_folder;
-use crate::wait::{LIMIT, free_address, start, until};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::proxy::{Proxy, open_folder};
+use crate::wait::{end, free_address, start, until};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// Finds a program in PATH and where Debian keeps servers.
@@ -199,16 +197,17 @@ impl Server {
     }
 }
 
+/// curl, with this proxy.
+#[must_use]
+pub fn curl(proxy: &Proxy) -> Command {
+    let mut command = Command::new(program("curl"));
+    command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "", "--proxy"]);
+    command.arg(format!("http://{}", proxy.address()));
+    command
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let deadline = Instant::now() + LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }

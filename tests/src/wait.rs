@@ -1,5 +1,6 @@
 //! Waiting for events, always with a bound.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Result;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command};
@@ -47,6 +48,19 @@ static STARTING: Mutex<()> = Mutex::new(());
 pub fn start(command: &mut Command) -> Result<Child> {
     let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     command.spawn()
+}
+
+/// Asks a program to end, and kills it if it has not after [`LIMIT`].
+pub fn end(child: &mut Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = Instant::now() + LIMIT;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(PAUSE);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// An address on 127.0.0.1 that is free now, below the range from which connections take their own

@@ -1,19 +1,12 @@
 //! Real clients and servers: curl, apt, pip, Chromium, nginx and Squid.
 
 use humboldt_tests::proxy::open_folder;
-use humboldt_tests::servers::{Server, program, run, succeed};
+use humboldt_tests::servers::{Server, curl, program, run, succeed};
 use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply, World};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-fn curl(proxy: &Proxy) -> Command {
-    let mut command = Command::new(program("curl"));
-    command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "", "--proxy"]);
-    command.arg(format!("http://{}", proxy.address()));
-    command
-}
 
 #[test]
 fn curl_gets_a_miss_and_then_a_hit_from_nginx() {

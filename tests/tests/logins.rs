@@ -2,7 +2,7 @@
 //! others see of them.
 
 use humboldt_tests::proxy::open_folder;
-use humboldt_tests::servers::{program, succeed};
+use humboldt_tests::servers::{curl, program, succeed};
 use humboldt_tests::wait::{free_address, until};
 use humboldt_tests::{Client, Proxy, Reply, Response, World};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
@@ -45,13 +45,6 @@ fn basic(login: &str) -> String {
 
 fn get_as(world: &World, login: &str, path: &str) -> Response {
     world.ask("GET", path, &[("Proxy-Authorization", &basic(login))])
-}
-
-fn curl(proxy: &Proxy) -> Command {
-    let mut command = Command::new(program("curl"));
-    command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "", "--proxy"]);
-    command.arg(format!("http://{}", proxy.address()));
-    command
 }
 
 #[test]

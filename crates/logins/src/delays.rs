@@ -101,12 +101,19 @@ impl Delays {
 
     /// The time in ms that a check for this address has to wait. The checks of an address take
     /// turns, however many connections it has.
+    #[cfg(test)]
     pub(crate) fn turn_ms(&self, of: IpAddr, now_ms: i64) -> Result<i64, TooMany> {
+        self.reserve(of, now_ms).map(|(wait_ms, _)| wait_ms)
+    }
+
+    /// Reserves the next turn of this address: the wait for it, and the time that is given back if
+    /// the check does not begin, both in ms.
+    fn reserve(&self, of: IpAddr, now_ms: i64) -> Result<(i64, i64), TooMany> {
         let mut suspects = self.0.lock();
-        let Some(suspect) = suspects.get_mut(&network(of)) else { return Ok(0) };
+        let Some(suspect) = suspects.get_mut(&network(of)) else { return Ok((0, 0)) };
         if suspect.users == 0 && suspect.is_forgotten(now_ms) {
             suspects.remove(&network(of));
-            return Ok(0);
+            return Ok((0, 0));
         }
         suspect.refresh(now_ms);
         // A clock that went backwards does not make anybody wait.
@@ -116,11 +123,13 @@ impl Delays {
             ahead if ahead > 0 => return Err(TooMany),
             _ => now_ms,
         };
+        let before_ms = suspect.next_ms;
         suspect.next_ms = begins_ms + suspect.pause_ms();
-        Ok(begins_ms - now_ms)
+        Ok((begins_ms - now_ms, suspect.next_ms - before_ms))
     }
 
     /// The time at which the next check for this network may begin.
+    #[cfg(test)]
     fn next_ms(&self, of: IpAddr) -> i64 {
         self.0.lock().get(&of).map_or(0, |suspect| suspect.next_ms)
     }
@@ -163,10 +172,9 @@ pub(crate) struct Place<'d> {
 impl Place<'_> {
     /// Waits for the turn of the check; `true` if it took time.
     pub(crate) async fn turn(&mut self, now_ms: i64) -> Result<bool, TooMany> {
-        let before_ms = self.delays.next_ms(self.of);
-        let wait_ms = self.delays.turn_ms(self.of, now_ms)?;
+        let (wait_ms, reserved_ms) = self.delays.reserve(self.of, now_ms)?;
         let Ok(wait @ 1..) = u64::try_from(wait_ms) else { return Ok(false) };
-        self.reserved_ms = self.delays.next_ms(self.of) - before_ms;
+        self.reserved_ms = reserved_ms;
         tokio::time::sleep(Duration::from_millis(wait)).await;
         self.reserved_ms = 0;
         Ok(true)

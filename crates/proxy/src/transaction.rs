@@ -149,8 +149,10 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let late = Late { hierarchy, error, ..Late::NONE };
     let answer = answer_at_end(request, outcome.status, content_type);
     let answer = answer.as_ref();
-    notes::add_at_end(request, &record, |list| access::is_met(list, request, answer, &late));
-    let is_wanted = |list: &_| access::takes_line(list, request, answer, &late);
+    let says = |list: &_| access::says_at_end(list, request, answer, &late);
+    notes::add_at_end(request, &record, |list| says(list).unwrap_or(false));
+    // A request is also logged when the conditions of the log have no answer.
+    let is_wanted = |list: &_| says(list).unwrap_or(true);
     for log in core.access_logs().iter() {
         let wanted = log.condition.as_ref().is_none_or(is_wanted);
         match &log.sink {

@@ -3,13 +3,11 @@
 use crate::requests::{Case, Origin, Verdict, play};
 use crate::sets::RuleSet;
 use humboldt_tests::proxy::{self, open_folder};
-use humboldt_tests::wait::{LIMIT, free_listener, start, until};
-use rustix::process::{Pid, Signal, kill_process};
+use humboldt_tests::wait::{end, free_listener, start, until};
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// Names with addresses, so that nobody asks a name server.
@@ -115,14 +113,6 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let deadline = Instant::now() + LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }

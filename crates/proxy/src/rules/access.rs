@@ -416,27 +416,16 @@ pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&
     check_list(list, request, &Subject { late: &late, ..subject(request) }).is_allowed()
 }
 
-/// Whether a log takes the line of a request; also if its conditions have no answer.
-pub(crate) fn takes_line(
+/// Whether the condition of a log or of an annotation is met when the request has ended. `None`: it
+/// has no answer.
+pub(crate) fn says_at_end(
     list: &RuleList,
     request: &Request,
     response: Option<&ResponseHead>,
     late: &Late<'_>,
-) -> bool {
+) -> Option<bool> {
     let subject = Subject { response, late, ..subject(request) };
-    Decision::from(check_list(list, request, &subject)).allows().unwrap_or(true)
-}
-
-/// Whether the condition of an annotation is met when the request has ended; not if it has no
-/// answer.
-pub(crate) fn is_met(
-    list: &RuleList,
-    request: &Request,
-    response: Option<&ResponseHead>,
-    late: &Late<'_>,
-) -> bool {
-    let subject = Subject { response, late, ..subject(request) };
-    check_list(list, request, &subject).is_allowed()
+    Decision::from(check_list(list, request, &subject)).allows()
 }
 
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
