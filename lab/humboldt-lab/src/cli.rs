@@ -27,6 +27,7 @@ pub(crate) use parts::{AgentArgs, KnownServerArgs, LoadArgs, OriginArgs, SecretA
         humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
         humboldt-lab subjects                     the caches that can be measured\n\n\
         Exit codes: 0 done; 1 the run failed (measurements are kept); 2 a mistake in the arguments; \
+        3 a session of `run` is over, and runs are left; \
         130 interrupted (measurements are kept)."
 )]
 pub(crate) struct Cli {
@@ -353,6 +354,10 @@ pub(crate) struct GroundArgs {
     /// CPU time that the cache may use, in processors: 0.5 is half of one (needs root)
     #[arg(long, value_name = "PROCESSORS", value_parser = units::positive)]
     pub(crate) cpu_quota: Option<f64>,
+    /// All memory that the cache may use, with the page cache of its files: so that the system's
+    /// memory does not hide the disk (needs root)
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) memory_limit: Option<u64>,
     /// Processors for the cache [default: the lower half]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) subject_cores: Option<CoreList>,
@@ -523,6 +528,10 @@ pub(crate) struct RunArgs {
     /// samples, summary and short report of every run, of which `recompute` makes it again
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
+    /// Begin no run that may end after this time; the same command goes on later, and the exit code
+    /// is 3 until all runs are done [default: that of the file's `session`]
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) session: Option<f64>,
     /// List the runs with their longest duration, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -20,6 +20,11 @@ impl Failure {
         Self { message: message.to_string(), code: 2 }
     }
 
+    /// A session of an experiment is over, and runs are left.
+    pub(crate) fn unfinished(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: 3 }
+    }
+
     /// Someone stopped the program.
     pub(crate) fn interrupted() -> Self {
         Self { message: "interrupted".to_owned(), code: 130 }

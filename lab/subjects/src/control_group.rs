@@ -1,5 +1,5 @@
-//! Control groups: CPU quotas, and devices as slow as spindles. Both versions of the kernel's
-//! interface.
+//! Control groups: CPU quotas, bounded memory, and devices as slow as spindles. Both versions of the
+//! kernel's interface.
 
 use crate::keeper::{Keeper, Kept};
 use crate::undo::{OWN_PREFIX, Undo};
@@ -14,6 +14,8 @@ const QUOTA_PERIOD_US: u64 = 10_000;
 const QUOTA_MIN_US: u64 = 1_000;
 /// More cores than this no machine has.
 const QUOTA_CORES_MAX: f64 = 4096.0;
+/// No cache starts in less, in bytes: its program alone would not fit.
+const MEMORY_MIN_BYTES: u64 = 16 << 20;
 
 /// The place of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ enum Place {
     Common(PathBuf),
 }
 
-/// Finds a controller: `cpu`, or `blkio`, which is called `io` in version 2.
+/// Finds a controller: `cpu`, `memory`, or `blkio`, which is called `io` in version 2.
 fn find(host: &Host, controller: &str) -> Result<Place, String> {
     let mounts = fs::read_to_string(host.proc.join("self/mountinfo"))
         .map_err(|error| format!("the table of mounts cannot be read: {error}"))?;
@@ -108,6 +110,38 @@ impl Groups {
             Place::Common(root) => {
                 let group = self.common(host, keeper, &root, "cpu")?;
                 write(&group.join("cpu.max"), &format!("{quota_us} {QUOTA_PERIOD_US}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits the memory of the group's members together, with the page cache of the files that they
+    /// read and write.
+    pub(crate) fn limit_memory(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        bytes: u64,
+    ) -> Result<(), Skipped> {
+        let before = self.kept.len();
+        self.try_limit_memory(host, keeper, bytes).map_err(|reason| {
+            self.take_back(before);
+            Skipped::new(format!("memory limit of {bytes} bytes"), reason)
+        })
+    }
+
+    fn try_limit_memory(&mut self, host: &Host, keeper: &Keeper, bytes: u64) -> Result<(), String> {
+        may_limit(host)?;
+        check_memory(bytes)?;
+        match find(host, "memory")? {
+            Place::Own(root) => {
+                let group = self.create(host, keeper, &root)?;
+                write(&group.join("memory.limit_in_bytes"), &bytes.to_string())?;
+                self.own.push(group);
+            }
+            Place::Common(root) => {
+                let group = self.common(host, keeper, &root, "memory")?;
+                write(&group.join("memory.max"), &bytes.to_string())?;
             }
         }
         Ok(())
@@ -224,6 +258,13 @@ fn write(file: &Path, value: &str) -> Result<(), String> {
         .map_err(|error| format!("the kernel refuses `{value}` in {}: {error}", file.display()))
 }
 
+fn check_memory(bytes: u64) -> Result<(), String> {
+    if bytes < MEMORY_MIN_BYTES {
+        return Err(format!("no cache starts in less than {} MiB", MEMORY_MIN_BYTES >> 20));
+    }
+    Ok(())
+}
+
 /// The group's CPU time in each period.
 fn quota_us(cores: f64) -> Result<u64, String> {
     if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
@@ -333,6 +374,12 @@ mod tests {
         for cores in [0.0, -1.0, f64::NAN, f64::INFINITY, 0.01] {
             assert!(quota_us(cores).is_err(), "{cores}");
         }
+    }
+
+    #[test]
+    fn memory_that_no_cache_starts_in_is_refused() {
+        assert!(check_memory(1 << 20).is_err_and(|reason| reason.contains("less than 16 MiB")));
+        assert_eq!(check_memory(MEMORY_MIN_BYTES), Ok(()));
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub struct StartPlan {
     pub cores: Vec<usize>,
     /// Limit of its CPU time, in cores. Needs root.
     pub cpu_quota: Option<f64>,
+    /// Limit of all its memory in bytes, with the page cache of the files that it reads and writes.
+    /// Needs root.
+    pub memory_limit_bytes: Option<u64>,
     /// Other values for words that its file defines.
     pub words: BTreeMap<String, String>,
     /// It ends TLS.
@@ -154,6 +157,7 @@ pub fn start(
     let registered =
         Registered::new(keeper.keep(&environment.host, end)?, &start.mark, patience_ms.min(5000));
     start.limit_cpu(environment, plan, keeper);
+    start.limit_memory(environment, plan, keeper);
     for command in &file.content.prepare {
         start.prepare(command)?;
     }
@@ -342,6 +346,14 @@ impl<'a> Start<'a> {
         let Some(cores) = plan.cpu_quota else { return };
         match self.groups.limit_cpu(&environment.host, keeper, cores) {
             Ok(()) => self.facts.push(("CPU quota".to_owned(), format!("{cores} cores"))),
+            Err(skipped) => self.skipped.push(skipped),
+        }
+    }
+
+    fn limit_memory(&mut self, environment: &Environment, plan: &StartPlan, keeper: &Keeper) {
+        let Some(bytes) = plan.memory_limit_bytes else { return };
+        match self.groups.limit_memory(&environment.host, keeper, bytes) {
+            Ok(()) => self.facts.push(("Memory limit".to_owned(), format!("{bytes} bytes"))),
             Err(skipped) => self.skipped.push(skipped),
         }
     }

@@ -339,6 +339,40 @@ fn a_quota_holds_for_every_process_of_a_subject() {
 }
 
 #[test]
+fn a_memory_limit_holds_for_the_page_cache_too() {
+    if !is_root("memory limit") {
+        return;
+    }
+    let Some(file) = installed("squid:null") else { return };
+    let (origin, keeper) = (Origin::start(), keeper());
+    let mut environment =
+        Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
+    let limit_bytes = 96 << 20;
+    let start_plan = StartPlan { memory_limit_bytes: Some(limit_bytes), ..start_plan(&origin) };
+    let running = start(&file, &mut environment, &start_plan, &keeper).expect("it starts");
+    if let Some(skipped) = running.skipped().first() {
+        eprintln!("skipped memory limit: {skipped}");
+        return;
+    }
+    let pid = running.pid().expect("it was started");
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let own = format!("/humboldt-lab-{}.", std::process::id());
+    let line = groups.lines().find(|line| line.contains(&own)).expect("it is in a group of ours");
+    let name = line.rsplit('/').next().expect("a name");
+    let places = [
+        Path::new("/sys/fs/cgroup/memory").join(name).join("memory.limit_in_bytes"),
+        Path::new("/sys/fs/cgroup").join(name).join("memory.max"),
+    ];
+    let limit = places.iter().find_map(|place| fs::read_to_string(place).ok());
+    assert_eq!(limit.as_deref().map(str::trim), Some("100663296"), "{places:?}");
+    let told = format!("{limit_bytes} bytes");
+    assert!(running.facts().contains(&("Memory limit".to_owned(), told)));
+    running.stop().expect("it stops");
+    environment.remove().expect("removed");
+    assert!(places.iter().all(|place| !place.exists()), "{line}");
+}
+
+#[test]
 fn who_is_not_root_gets_reasons_and_errors_in_time() {
     let host = Host { is_root: false, ..Host::current() };
     let keeper = keeper();

@@ -155,6 +155,7 @@ pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
         (ground.fs.is_some(), "--fs"),
         (ground.spindles > 1, "--spindles"),
         (ground.cpu_quota.is_some(), "--cpu-quota"),
+        (ground.memory_limit.is_some(), "--memory-limit"),
         (ground.subject_cores.is_some(), "--subject-cores"),
         (ground.ground.is_some(), "--ground"),
         (ground.device_size.is_some(), "--device-size"),

@@ -48,6 +48,27 @@ fn a_matrix_goes_on_where_it_was_interrupted() {
 }
 
 #[test]
+fn a_session_begins_no_run_that_may_end_after_it() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    let text = file(&relay).replace("title", "session = '3s'\ntitle");
+    let path = write(own.path(), "two.toml", &text);
+    let out = own.path().join("two");
+
+    let plan = lab(["run", &path, "--dry-run"]).with(0).out;
+    assert!(plan.contains("in sessions of at most"), "{plan}");
+    let first = lab(["run", &path]).with(3);
+    first.says(&["1 of 2 runs are left to a later session"]);
+    assert_eq!(run_in(&out.join("one")).outcome, Outcome::TimeUp, "no session without a run");
+    assert!(!out.join("two").exists(), "the second may end after the session");
+    assert!(out.join("index.html").exists(), "the page has the runs so far");
+
+    let second = lab(["run", &path, "--session", "1h"]).with(0).out;
+    assert!(!second.contains("run 1 of 2") && second.contains("run 2 of 2"), "{second}");
+}
+
+#[test]
 fn a_run_that_fails_does_not_stop_the_others() {
     let _machine = shared();
     let relay = Relay::start(|_, _| {});

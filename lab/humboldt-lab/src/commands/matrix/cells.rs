@@ -173,6 +173,8 @@ impl Plan<'_> {
         text: &str,
         repeat: u32,
     ) -> Result<usize, Failure> {
+        // A claim may compare two subjects: then its options name one of its own.
+        let subject = options.get("subject").and_then(Value::as_str).unwrap_or(subject);
         let mut all = options.clone();
         all.insert("subject".to_owned(), Value::String(subject.to_owned()));
         let known = self.cells.iter().position(|cell| cell.repeat == repeat && cell.options == all);
@@ -181,7 +183,7 @@ impl Plan<'_> {
         }
         all.entry("variant").or_insert_with(|| Value::String(text.to_owned()));
         let mut cell = self.cell(&all, &format!("{subject} {text}"), repeat)?;
-        cell.options = options.clone();
+        cell.options.clone_from(options);
         cell.options.insert("subject".to_owned(), Value::String(subject.to_owned()));
         self.push(cell)
     }
@@ -439,5 +441,19 @@ mod tests {
             (Some("humboldt:ring"), "on disk")
         );
         assert_eq!(cells[0].folder, Path::new("out/on-disk"));
+    }
+
+    #[test]
+    fn a_claim_may_compare_two_subjects() {
+        let text = "title = 'T'\nsubjects = ['squid:aufs']\n\
+                    [[claim]]\nname = 'threads'\nsays = 'x'\nbefore = { subject = 'squid:ufs' }\n\
+                    [[claim]]\nname = 'memory'\nsays = 'y'\nafter = { memory = '8MB' }\n";
+        let Cells { cells, pairs } = all_of(text).unwrap();
+        assert_eq!(cells.len(), 3, "aufs as it comes is shared");
+        let subject = |index: usize| cells[index].options["subject"].as_str().expect("a name");
+        let [threads, memory] = &pairs.claims[..] else { panic!("two claims") };
+        assert_eq!(subject(threads.before.runs[0]), "squid:ufs");
+        assert_eq!(subject(threads.after.runs[0]), "squid:aufs");
+        assert_eq!(memory.before.runs, threads.after.runs);
     }
 }

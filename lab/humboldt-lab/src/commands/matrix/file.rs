@@ -35,6 +35,9 @@ pub(super) struct File {
     /// Pause between runs.
     #[serde(default)]
     pub(super) rest: Option<String>,
+    /// Length of a session: a run that may end later is left to the next one.
+    #[serde(default)]
+    pub(super) session: Option<String>,
     /// Options of all runs.
     #[serde(default)]
     pub(super) common: Table,

@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// The rate at which caches are taken to be filled where a duration is estimated.
 const EXAMPLE_BYTES_PER_S: u64 = 10 << 20;
 
+/// About the time that a run takes besides its load, in seconds.
+const START_AND_STOP_S: f64 = 15.0;
+
 /// `humboldt-lab run`.
 pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let file = file::read(&arguments.file, Scale { full: arguments.full, cross: arguments.cross })?;
@@ -39,12 +42,13 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         })?;
     }
     let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
+    let session = Session::begin(arguments, &file)?;
     let requires = |cell: &Cell| matches!(&cell.task, Task::Peak(peak) if !peak.require.is_empty());
     if cells.iter().any(requires) {
         return Err(Failure::usage("`require` is for `humboldt-lab peak`, not for an experiment"));
     }
     if arguments.dry_run {
-        show(&cells, &out, rest_s);
+        show(&cells, &out, rest_s, &session);
         return Ok(());
     }
     let kind = match file.command {
@@ -53,9 +57,15 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     };
     let experiment = report::Experiment::new(&file.title, kind, file.beside_published, pairs);
     let mut progress = Progress::new(&out, experiment);
+    let mut left_to_later = 0;
     for (index, cell) in cells.iter().enumerate() {
         if let Some(done) = finished(cell, arguments.retry_failed) {
             progress.keep(done, cell);
+            continue;
+        }
+        // The first run is made in any case: no session is without progress.
+        if left_to_later > 0 || (progress.measured() > 0 && !session.has_time_for(cell)) {
+            left_to_later += 1;
             continue;
         }
         let left = progress.left(cells.len() - index);
@@ -75,7 +85,13 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     if let Some(publish) = &arguments.publish {
         progress.publish(publish)?;
     }
-    say!("\n{} runs: {}", cells.len(), out.join("index.html").display());
+    say!("\n{} runs: {}", cells.len() - left_to_later, out.join("index.html").display());
+    if left_to_later > 0 {
+        return Err(Failure::unfinished(format!(
+            "{left_to_later} of {} runs are left to a later session: run the same command again",
+            cells.len()
+        )));
+    }
     match progress.failed() {
         0 => Ok(()),
         failed => {
@@ -84,13 +100,37 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     }
 }
 
-/// The runs, and their longest duration.
-fn show(cells: &[Cell], out: &Path, rest_s: f64) {
-    cells.iter().for_each(|cell| say!("{}", cell.label));
-    let limit_s = |cell: &Cell| match &cell.task {
+/// The time in which runs may begin: a large experiment is carried out in pieces.
+struct Session {
+    begun: Instant,
+    limit_s: Option<f64>,
+}
+
+impl Session {
+    /// The command line comes before the file.
+    fn begin(arguments: &RunArgs, file: &file::File) -> Result<Self, Failure> {
+        let of_file =
+            file.session.as_deref().map(units::seconds).transpose().map_err(Failure::usage)?;
+        Ok(Self { begun: Instant::now(), limit_s: arguments.session.or(of_file) })
+    }
+
+    fn has_time_for(&self, cell: &Cell) -> bool {
+        let needed_s = limit_s(cell).unwrap_or(0.0) + START_AND_STOP_S;
+        self.limit_s.is_none_or(|limit_s| self.begun.elapsed().as_secs_f64() + needed_s <= limit_s)
+    }
+}
+
+/// The longest duration of a run's load, if it has a limit.
+fn limit_s(cell: &Cell) -> Option<f64> {
+    match &cell.task {
         Task::Peak(peak) => experiment::time_max_s(peak),
         Task::Bang(bang) => Some(bang.time_max),
-    };
+    }
+}
+
+/// The runs, and their longest duration.
+fn show(cells: &[Cell], out: &Path, rest_s: f64, session: &Session) {
+    cells.iter().for_each(|cell| say!("{}", cell.label));
     let time = match cells.iter().map(limit_s).collect::<Option<Vec<f64>>>() {
         Some(limits) => {
             let load_s: f64 = limits.iter().sum();
@@ -100,10 +140,14 @@ fn show(cells: &[Cell], out: &Path, rest_s: f64) {
         None => format!("no limit of time (time-max) for some; {}", filling(cells)),
     };
     say!(
-        "{} runs in {}: {time}; calibration, start and stop take about 15 s for each",
+        "{} runs in {}: {time}; calibration, start and stop take about {START_AND_STOP_S} s for each",
         cells.len(),
         out.display()
     );
+    if let Some(limit_s) = session.limit_s {
+        let limit = units::show_seconds(limit_s);
+        say!("in sessions of at most {limit}: run the same command again while its exit code is 3");
+    }
 }
 
 /// The duration of filling, which the speed of the caches decides: at a rate that is easy to

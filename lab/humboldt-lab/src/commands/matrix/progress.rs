@@ -77,6 +77,11 @@ impl<'a> Progress<'a> {
         self.took += took;
     }
 
+    /// Number of runs of this session.
+    pub(super) fn measured(&self) -> u32 {
+        self.measured
+    }
+
     /// Number of failed runs.
     pub(super) fn failed(&self) -> usize {
         self.failed
