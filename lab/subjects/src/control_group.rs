@@ -1,5 +1,5 @@
-//! Control groups: CPU quotas, bounded memory, and devices as slow as spindles. Both versions of the
-//! kernel's interface.
+//! Control groups: CPU quotas, bounded memory, and devices as slow as spindles. Both versions of
+//! the kernel's interface.
 
 use crate::keeper::{Keeper, Kept};
 use crate::undo::{OWN_PREFIX, Undo};
@@ -115,8 +115,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Limits the memory of the group's members together, with the page cache of the files that they
-    /// read and write.
+    /// Limits the memory of the group's members together, with the page cache of the files that
+    /// they read and write.
     pub(crate) fn limit_memory(
         &mut self,
         host: &Host,

@@ -7,6 +7,7 @@ use crate::host::User;
 use crate::processes::{MARK, Tree};
 use crate::resources::{Meter, Watch};
 use crate::running::{Registered, Running, Started};
+use crate::subject_tls::{SubjectTls, TLS_FILES};
 use crate::template::{Words, expand};
 use crate::undo::Undo;
 use crate::words::{given_words, own_words};
@@ -15,11 +16,9 @@ use crate::{
 };
 use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -36,13 +35,6 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The file of the subject's own output, in the run folder.
 const OUTPUT: &str = "output.log";
-/// Words for files of TLS, and their names in the run folder.
-const TLS_FILES: [(&str, &str); 4] = [
-    ("tls_authority", "tls/authority.pem"),
-    ("tls_certificate", "tls/certificate.pem"),
-    ("tls_key", "tls/key.pem"),
-    ("tls_intercept", "tls/intercept.pem"),
-];
 /// Length of each log that is searched for refusals, in bytes.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Writes its own number into the groups and becomes the program: so no process of it is ever
@@ -74,55 +66,6 @@ pub struct StartPlan {
     pub words: BTreeMap<String, String>,
     /// It ends TLS.
     pub tls: Option<SubjectTls>,
-}
-
-/// Certificates and keys are for the subject's user only, who owns them.
-const TLS_FILE_MODE: u32 = 0o600;
-
-/// The certificates of a subject that ends TLS, all in PEM form. They are files of the run folder,
-/// and `{tls_…}` in the subject's file are their paths.
-#[derive(Clone)]
-pub struct SubjectTls {
-    /// How.
-    pub way: SubjectTlsWay,
-    /// `{tls_authority}`: the authority of the servers behind it.
-    pub authority_pem: String,
-    /// `{tls_certificate}`: its own certificate as an accelerator.
-    pub certificate_pem: String,
-    /// `{tls_key}`: the key of that certificate.
-    pub key_pem: String,
-    /// `{tls_intercept}`: the authority, with its key, in whose name it signs when it intercepts.
-    pub intercept_pem: String,
-}
-
-/// Without its private keys, which belong in no log.
-impl fmt::Debug for SubjectTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubjectTls").field("way", &self.way).finish_non_exhaustive()
-    }
-}
-
-impl SubjectTls {
-    /// Writes the files. They belong to the subject's user as soon as it gets its folder.
-    fn write(&self, run_folder: &Path) -> Result<(), SubjectError> {
-        let folder = run_folder.join("tls");
-        fs::create_dir_all(&folder).map_err(io("make the folder", &folder))?;
-        for (name, pem) in self.files() {
-            let path = run_folder.join(name);
-            let mut options = File::options();
-            let file = options.write(true).create(true).truncate(true).mode(TLS_FILE_MODE);
-            file.open(&path)
-                .and_then(|mut file| file.write_all(pem.as_bytes()))
-                .map_err(io("write", &path))?;
-        }
-        Ok(())
-    }
-
-    fn files(&self) -> [(&'static str, &str); 4] {
-        let texts =
-            [&self.authority_pem, &self.certificate_pem, &self.key_pem, &self.intercept_pem];
-        std::array::from_fn(|index| (TLS_FILES[index].1, texts[index].as_str()))
-    }
 }
 
 impl StartPlan {
