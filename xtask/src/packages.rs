@@ -10,7 +10,7 @@ use std::process::Command;
 type Needed = (&'static str, &'static str);
 
 /// Programs that `cargo xtask test` needs besides cargo.
-const FOR_TESTS: [Needed; 22] = [
+const FOR_TESTS: [Needed; 25] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
     ("ps", "procps"),
@@ -28,6 +28,9 @@ const FOR_TESTS: [Needed; 22] = [
     ("haproxy", "haproxy"),
     ("slapd", "slapd"),
     ("squidGuard", "squidguard"),
+    ("krb5kdc", "krb5-kdc"),
+    ("kadmin.local", "krb5-admin-server"),
+    ("kinit", "krb5-user"),
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("mkfs.ext4", "e2fsprogs"),

@@ -63,6 +63,9 @@ pub enum Supply {
     Ahead,
     /// Nobody waits: the answer comes at once.
     AtOnce,
+    /// Nobody waits: the answer is there if an earlier list has asked. Otherwise there is none, and
+    /// the list does not allow.
+    IfKnown,
     /// The answer cannot be there: such an ACL in the list is an error when the file is read.
     Never,
 }
@@ -139,8 +142,8 @@ lists! {
     ReplyHeaderAdd = "reply_header_add":                 Answer,   Never,  Ahead;
     AccessLog = "access_log":                            End,      Never,  Ahead;
     Note = "note":                                       End,      Never,  Ahead;
+    AuthSchemes = "auth_schemes":                        Request,  Never,  Never;
     // Not obeyed yet.
-    AuthSchemes = "auth_schemes":                        Request, Never,  Never;
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
     BrokenPosts = "broken_posts":                        Request, Never,  Never;
     ForceContinuation = "force_request_body_continuation":Request, Never,  Never;
@@ -183,8 +186,18 @@ impl List {
         match need {
             Need::DstIps => self.addresses(),
             Need::Hardware | Need::Notes => Supply::AtOnce,
+            Need::User if self.comes_after_logins() => Supply::IfKnown,
             Need::ClientName | Need::User | Need::Helper | Need::Ident => self.slow(),
         }
+    }
+
+    /// Whether the list does not wait, and is asked when earlier ones may have asked for a login.
+    fn comes_after_logins(self) -> bool {
+        let is_before = matches!(
+            self,
+            Self::FollowXForwardedFor | Self::ProxyProtocolAccess | Self::AuthSchemes
+        );
+        self.slow() == Supply::Never && !is_before
     }
 
     /// The reason why the list does not take an ACL with this need, if so. `what` is the ACL and
@@ -206,11 +219,17 @@ impl List {
 
     /// Whether slow ACLs may stand in the list, for the reference.
     pub(crate) fn in_words(self) -> &'static str {
-        let is_taken = |supply| supply != Supply::Never;
-        match (is_taken(self.slow()), is_taken(self.addresses())) {
-            (true, _) => "Slow ACLs: yes.",
-            (false, true) => "Slow ACLs: only `dst`.",
-            (false, false) => "Slow ACLs: no.",
+        let takes_addresses = self.addresses() != Supply::Never;
+        match (self.slow() != Supply::Never, takes_addresses, self.comes_after_logins()) {
+            (true, ..) => "Slow ACLs: yes.",
+            (false, true, true) => {
+                "Slow ACLs: `dst`, and those about users: one who has not logged in yet matches none."
+            }
+            (false, true, false) => "Slow ACLs: only `dst`.",
+            (false, false, true) => {
+                "Slow ACLs: only those about users: one who has not logged in yet matches none."
+            }
+            (false, false, false) => "Slow ACLs: no.",
         }
     }
 }
@@ -238,7 +257,7 @@ mod tests {
     }
 
     /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
-    /// a second time; and the rule that `dst` may stand in every obeyed list but two.
+    /// a second time; and the rule that `dst` may stand in every obeyed list but three.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [
@@ -279,10 +298,15 @@ mod tests {
             let objection =
                 need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
             let sees_addresses = is_obeyed(list)
-                && !["follow_x_forwarded_for", "proxy_protocol_access"].contains(&name);
+                && !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
+                    .contains(&name);
             let is_taken = match need {
                 None | Some(Need::Hardware | Need::Notes) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
+                Some(Need::User) => {
+                    !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
+                        .contains(&name)
+                }
                 Some(_) => slow_lists.contains(&name),
             };
             assert_eq!(objection.is_none(), is_taken, "{name} {}: {objection:?}", kind.name());
@@ -293,7 +317,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 25] = [
+    const LINES: [&str; 26] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -317,12 +341,16 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "auth_schemes ALL x",
         "url_rewrite_access allow x",
         "store_id_access allow x",
     ];
 
+    /// A scheme that can be offered.
+    const PROGRAM: &str = "auth_param ntlm program /bin/cat\n";
+
     fn read(text: &str) -> Diagnostics {
-        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{text}")).1
+        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{text}\n{PROGRAM}")).1
     }
 
     #[test]
@@ -341,7 +369,8 @@ mod tests {
             ] {
                 let found = read(&format!("{acl}\n{line}\n"));
                 let never_waits = line.starts_with("follow_x_forwarded_for")
-                    || line.starts_with("proxy_protocol_access");
+                    || line.starts_with("proxy_protocol_access")
+                    || line.starts_with("auth_schemes");
                 let is_wrong = is_slow && never_waits;
                 assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));
                 if is_wrong {

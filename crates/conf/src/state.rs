@@ -87,8 +87,6 @@ pub(crate) struct State {
     pub(crate) acls: HashMap<String, KnownAcl>,
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
-    /// Schemes of authentication that are not implemented, and were reported.
-    pub(crate) refused_schemes: HashSet<String>,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
     undefined: Vec<Undefined>,

@@ -1,13 +1,18 @@
 //! The logins of a configuration.
 
+mod offers;
+mod proofs;
+
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{
-    AclKind, BasicAuth, Config, DigestAuth, DigestSecrets, HelperChildren, PasswordCheck,
+    AclKind, AuthScheme, Authentication, BasicAuth, Config, DigestAuth, DigestSecrets,
+    HandshakeAuth, HelperChildren, PasswordCheck,
 };
 use humboldt_helpers::{Definition, Helper, Kind};
 use humboldt_sys::core_dumps;
@@ -15,47 +20,30 @@ use humboldt_sys::core_dumps;
 use crate::addresses::{Addresses, Limit};
 use crate::basic::{self, Credentials, Read, as_text};
 use crate::checker::{Checker, QueueFull, Verdict};
+use crate::connection::{ConnectionLogin, Of};
 use crate::delays::{Delays, TooMany};
-use crate::digest::{self, Proof};
-use crate::digest_users::{self, DigestUsers, Found};
+use crate::digest;
+use crate::digest_users::DigestUsers;
+use crate::failure::Failure;
+use crate::handshake::{self, Step};
 use crate::password_file::{PasswordFile, Passwords};
 use crate::program::{self, Answer, Program};
 use crate::remembered::{Fingerprint, Lifetimes, Remembered};
 use crate::user::{Checked, Told, User};
 
-/// Why a login could not be checked.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Too many checks wait.
-    Busy,
-    /// The password file cannot be read, or the program gives no answer.
-    NoAnswer,
-    /// There were too many wrong logins from the client's address.
-    TooManyWrong,
-}
-
-impl Failure {
-    /// The reason for the client.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Busy => "too many logins are being checked",
-            Self::NoAnswer => "logins cannot be checked at the moment",
-            Self::TooManyWrong => "there were too many wrong logins from your address",
-        }
-    }
-}
-
 /// The credentials of a request, and everything that belongs to the question about them.
 #[derive(Copy, Clone)]
 pub struct Login<'a> {
-    /// The value of Authorization or Proxy-Authorization.
-    pub value: &'a [u8],
+    /// The value of Authorization or Proxy-Authorization, if there is one.
+    pub value: Option<&'a [u8]>,
     /// The method of the request.
     pub method: &'a [u8],
-    /// The value of the format `key_extras` of Basic; empty if there is none.
+    /// The value of the format `key_extras` of the scheme; empty if there is none.
     pub extras: &'a [u8],
     /// The client as rules see it.
     pub client: IpAddr,
+    /// The login of the connection that brought the request.
+    pub connection: &'a ConnectionLogin,
 }
 
 /// Helper programs that run.
@@ -65,10 +53,16 @@ pub struct Running<'a> {
     pub basic: Option<&'a Helper>,
     /// For Digest.
     pub digest: Option<&'a Helper>,
+    /// For Negotiate.
+    pub negotiate: Option<&'a Helper>,
+    /// For NTLM.
+    pub ntlm: Option<&'a Helper>,
 }
 
 /// What is learned about clients while the program runs.
 struct State {
+    /// Another number for each way in which logins are checked.
+    number: u64,
     remembered: Remembered,
     way: Option<Way>,
     digest: Option<DigestUsers>,
@@ -88,7 +82,12 @@ pub struct Logins {
     basic: Option<BasicAuth>,
     /// Digest, likewise.
     digest: Option<DigestAuth>,
-    digest_is_first: bool,
+    /// Negotiate, likewise.
+    negotiate: Option<HandshakeAuth>,
+    /// NTLM, likewise.
+    ntlm: Option<HandshakeAuth>,
+    /// All of these, in their order.
+    schemes: Vec<AuthScheme>,
     authenticate_ttl: Duration,
     /// The strictest `max_user_ip`.
     limit: Option<Limit>,
@@ -100,23 +99,26 @@ impl Logins {
     /// `None` if the configuration has no way to check logins.
     pub fn new(config: &Config) -> Option<Self> {
         let auth = &config.auth_param;
-        let basic = auth.basic.clone().filter(|basic| basic.check.is_some());
-        let digest = auth.digest.clone().filter(|digest| digest.secrets.is_some());
-        if basic.is_none() && digest.is_none() {
+        let schemes: Vec<_> = auth.ways().collect();
+        if schemes.is_empty() {
             return None;
         }
+        let Authentication { basic, digest, negotiate, ntlm, .. } = auth.clone();
+        let has = |scheme: AuthScheme| schemes.contains(&scheme);
         let limits = config.acl.iter().filter(|acl| acl.kind == AclKind::MaxUserIp);
         let limits = limits.filter_map(|acl| {
             let addresses_max = acl.values.first()?.parse().ok()?;
             Some(Limit { addresses_max, is_strict: acl.flags.strict })
         });
         Some(Self {
-            digest_is_first: auth.digest_is_first,
+            basic: basic.filter(|_| has(AuthScheme::Basic)),
+            digest: digest.filter(|_| has(AuthScheme::Digest)),
+            negotiate: negotiate.filter(|_| has(AuthScheme::Negotiate)),
+            ntlm: ntlm.filter(|_| has(AuthScheme::Ntlm)),
+            schemes,
             authenticate_ttl: config.authenticate_ttl,
             limit: limits.min_by_key(|limit| limit.addresses_max),
             address_lifetime: config.authenticate_ip_ttl,
-            basic,
-            digest,
             state: OnceLock::new(),
         })
     }
@@ -137,7 +139,7 @@ impl Logins {
     }
 
     /// All that decides whether what was learned still counts.
-    fn way(&self) -> (Option<BasicAuth>, Option<DigestAuth>) {
+    fn way(&self) -> (Option<BasicAuth>, Option<DigestAuth>, [Option<HandshakeAuth>; 2]) {
         let children = HelperChildren::default;
         let basic = self.basic.clone().map(|basic| BasicAuth {
             realm: String::new(),
@@ -155,7 +157,11 @@ impl Logins {
             },
             ..digest
         });
-        (basic, digest)
+        let handshake = |auth: &Option<HandshakeAuth>| {
+            let auth = auth.clone()?;
+            Some(HandshakeAuth { children: children(), keep_alive: true, ..auth })
+        };
+        (basic, digest, [&self.negotiate, &self.ntlm].map(handshake))
     }
 
     /// Lines for cache.log.
@@ -178,6 +184,8 @@ impl Logins {
             Some(DigestSecrets::Program(command)) => by_program(command),
             None => {}
         }
+        let handshakes = [&self.negotiate, &self.ntlm].into_iter().flatten();
+        handshakes.filter_map(|auth| auth.program.as_deref()).for_each(by_program);
     }
 
     /// The helper program that checks passwords of Basic, if one does.
@@ -196,10 +204,38 @@ impl Logins {
         Some(Definition::new(Kind::DigestAuthenticator, "digest", command.clone(), children))
     }
 
-    /// The format whose value is added to each question to the program of Basic.
-    pub fn key_extras(&self) -> Option<&str> {
+    /// The helper program that leads handshakes of Negotiate or NTLM, if clients can log in with
+    /// that.
+    pub fn handshake_helper(&self, scheme: AuthScheme) -> Option<Definition> {
+        let (kind, name) = match scheme {
+            AuthScheme::Negotiate => (Kind::NegotiateAuthenticator, "negotiate"),
+            AuthScheme::Ntlm => (Kind::NtlmAuthenticator, "ntlm"),
+            AuthScheme::Basic | AuthScheme::Digest => return None,
+        };
+        let auth = self.handshake(scheme)?;
+        Some(Definition::new(kind, name, auth.program.clone()?, auth.children.clone()))
+    }
+
+    fn handshake(&self, scheme: AuthScheme) -> Option<&HandshakeAuth> {
+        match scheme {
+            AuthScheme::Negotiate => self.negotiate.as_ref(),
+            AuthScheme::Ntlm => self.ntlm.as_ref(),
+            AuthScheme::Basic | AuthScheme::Digest => None,
+        }
+    }
+
+    /// The format whose value is added to each question to the program of a scheme.
+    pub fn key_extras(&self, scheme: AuthScheme) -> Option<&str> {
+        if scheme != AuthScheme::Basic {
+            return self.handshake(scheme)?.key_extras.as_deref();
+        }
         let extras = self.basic.as_ref()?.key_extras.as_deref()?;
         self.basic_helper().map(|_| extras)
+    }
+
+    /// The scheme of the value of a field, if clients can log in with it.
+    pub fn scheme_of(&self, value: &[u8]) -> Option<AuthScheme> {
+        handshake::scheme_of(value).filter(|scheme| self.schemes.contains(scheme))
     }
 
     fn state(&self) -> &Arc<State> {
@@ -211,7 +247,9 @@ impl Logins {
                 }
                 _ => Way::Program(Program::default()),
             };
+            static NUMBERS: AtomicU64 = AtomicU64::new(0);
             Arc::new(State {
+                number: NUMBERS.fetch_add(1, Ordering::Relaxed),
                 remembered: Remembered::default(),
                 way: self.basic.as_ref().map(way),
                 digest: self.digest.as_ref().map(DigestUsers::new),
@@ -221,37 +259,57 @@ impl Logins {
         })
     }
 
-    /// The values of the fields that ask clients for a login, in their order.
-    pub fn challenges(&self, is_stale: bool, now: UnixMillis) -> Vec<String> {
-        let basic = self.basic.as_ref().map(basic::challenge);
-        let digest = self.digest.as_ref().zip(self.state().digest.as_ref());
-        let digest = digest.map(|(digest, users)| {
-            digest::challenge(&digest.realm, &users.nonces.make(now.0), is_stale)
-        });
-        let all = match self.digest_is_first {
-            true => [digest, basic],
-            false => [basic, digest],
-        };
-        all.into_iter().flatten().collect()
-    }
-
     /// The login, if that is known without a check.
     pub fn remembered(&self, login: Login<'_>, now: UnixMillis) -> Option<Checked> {
-        if let Some((digest, users)) = self.digest_for(login.value) {
-            return self.digest_remembered(digest, users, login, now);
+        let Some(value) = login.value else {
+            let user = login.connection.user(self.state().number, login.client);
+            return Some(match user {
+                Some(user) => self.logged_in(user, login.client, now),
+                None => {
+                    login.connection.forget();
+                    Checked::nobody()
+                }
+            });
+        };
+        if let Some((of, _, token)) = self.handshake_for(value, login.client) {
+            if token.is_none() {
+                login.connection.forget();
+                return Some(Checked::nobody());
+            }
+            let user = login.connection.user_with(of, self.fingerprint(value, login))?;
+            return Some(self.logged_in(user, login.client, now));
+        }
+        // Credentials of another scheme take the place of those of the connection.
+        login.connection.forget();
+        if let Some((digest, users)) = self.digest_for(value) {
+            return self.digest_remembered(digest, users, value, login, now);
         }
         let Some(basic) = &self.basic else { return Some(Checked::nobody()) };
-        let of = self.fingerprint(login);
+        let of = self.fingerprint(value, login);
         let user = self.state().remembered.get(of, now.0, self.lifetimes(basic))?;
         Some(self.logged_in(user, login.client, now))
+    }
+
+    /// A step of a handshake: its scheme, and the token of the client.
+    fn handshake_for<'v>(
+        &self,
+        value: &'v [u8],
+        client: IpAddr,
+    ) -> Option<(Of, &HandshakeAuth, Option<&'v [u8]>)> {
+        if self.negotiate.is_none() && self.ntlm.is_none() {
+            return None;
+        }
+        let scheme = handshake::scheme_of(value)?;
+        let of = Of { scheme, way: self.state().number, client };
+        Some((of, self.handshake(scheme)?, handshake::token_of(value)))
     }
 
     fn lifetimes(&self, basic: &BasicAuth) -> Lifetimes {
         Lifetimes { checked: basic.credentials_ttl, unused: self.authenticate_ttl }
     }
 
-    fn fingerprint(&self, login: Login<'_>) -> Fingerprint {
-        self.state().remembered.fingerprint(&[login.value, login.extras])
+    fn fingerprint(&self, value: &[u8], login: Login<'_>) -> Fingerprint {
+        self.state().remembered.fingerprint(&[value, login.extras])
     }
 
     /// Digest, if clients can log in with it, and the value is one of it.
@@ -270,6 +328,10 @@ impl Logins {
         asker: IpAddr,
         running: Running<'_>,
     ) -> Result<Checked, Failure> {
+        let value = login.value.unwrap_or_default();
+        if let Some((of, _, Some(token))) = self.handshake_for(value, login.client) {
+            return self.step(of, value, token, login, running).await;
+        }
         let delays = &self.state().delays;
         let too_many = |TooMany| Failure::TooManyWrong;
         let mut place = delays.place(asker, UnixMillis::now().0).await.map_err(too_many)?;
@@ -278,9 +340,11 @@ impl Logins {
         if let Some(known) = self.remembered(login, UnixMillis::now()) {
             return Ok(known);
         }
-        let checked = match self.digest_for(login.value) {
-            Some((digest, users)) => self.check_digest(digest, users, login, running.digest).await,
-            None => self.check_basic(login, running.basic).await,
+        let checked = match self.digest_for(value) {
+            Some((digest, users)) => {
+                self.check_digest(digest, users, value, login, running.digest).await
+            }
+            None => self.check_basic(value, login, running.basic).await,
         };
         if let Ok(Checked::Missing { name: Some(_), is_stale: false, .. }) = checked {
             delays.failed(asker, UnixMillis::now().0);
@@ -288,8 +352,36 @@ impl Logins {
         checked
     }
 
+    /// A step of a handshake. Wrong logins cost no delay here: the program has each password
+    /// checked by a service that knows the user, and has its own limits.
+    async fn step(
+        &self,
+        of: Of,
+        value: &[u8],
+        token: &[u8],
+        login: Login<'_>,
+        running: Running<'_>,
+    ) -> Result<Checked, Failure> {
+        if let Some(known) = self.remembered(login, UnixMillis::now()) {
+            return Ok(known);
+        }
+        let helper = match of.scheme {
+            AuthScheme::Negotiate => running.negotiate,
+            _ => running.ntlm,
+        };
+        let helper = helper.ok_or(Failure::NoAnswer)?;
+        let credentials = self.fingerprint(value, login);
+        let stepping =
+            handshake::step(login.connection, of, helper, token, login.extras, credentials);
+        Ok(match stepping.await? {
+            Step::User(user) => self.logged_in(user, login.client, UnixMillis::now()),
+            Step::Missing(missing) => missing,
+        })
+    }
+
     async fn check_basic(
         &self,
+        value: &[u8],
         login: Login<'_>,
         helper: Option<&Helper>,
     ) -> Result<Checked, Failure> {
@@ -297,12 +389,12 @@ impl Logins {
         let Some((basic, way)) = self.basic.as_ref().zip(state.way.as_ref()) else {
             return Ok(Checked::nobody());
         };
-        let credentials = match basic::read(login.value, basic) {
+        let credentials = match basic::read(value, basic) {
             Read::Whole(credentials) => credentials,
             Read::NameOnly(name) => return Ok(Checked::without(Some(shown(&name)))),
             Read::Nothing => return Ok(Checked::nobody()),
         };
-        let of = self.fingerprint(login);
+        let of = self.fingerprint(value, login);
         let name = shown(&credentials.user);
         let answer = ask(way, helper, of, credentials, login.extras).await?;
         let now = UnixMillis::now();
@@ -312,62 +404,9 @@ impl Logins {
                 state.remembered.insert(of, Arc::clone(&user), now.0, self.lifetimes(basic));
                 Ok(self.logged_in(user, login.client, now))
             }
-            Answer::Wrong(told) => Ok(Checked::Missing { name: Some(name), told, is_stale: false }),
+            Answer::Wrong(told) => Ok(missing(name, told, false)),
             Answer::Unknown => Err(Failure::NoAnswer),
         }
-    }
-
-    /// The login of a proof, if the secret is remembered, or no secret helps.
-    fn digest_remembered(
-        &self,
-        digest: &DigestAuth,
-        users: &DigestUsers,
-        login: Login<'_>,
-        now: UnixMillis,
-    ) -> Option<Checked> {
-        let Some(proof) = Proof::read(login.value, &digest.realm) else {
-            return Some(Checked::nobody());
-        };
-        // Of an earlier process, perhaps.
-        let Some(nonce) = users.nonces.read(&proof.nonce) else { return Some(stale(&proof)) };
-        let lifetimes = digest_users::lifetimes(digest, self.authenticate_ttl);
-        let user =
-            users.known(&proof, methods(digest, &[login.method, b"GET"]), now.0, lifetimes)?;
-        Some(match users.nonces.take(nonce, proof.count, now.0, digest) {
-            true => self.logged_in(user, login.client, now),
-            false => stale(&proof),
-        })
-    }
-
-    async fn check_digest(
-        &self,
-        digest: &DigestAuth,
-        users: &DigestUsers,
-        login: Login<'_>,
-        helper: Option<&Helper>,
-    ) -> Result<Checked, Failure> {
-        let Some(proof) = Proof::read(login.value, &digest.realm) else {
-            return Ok(Checked::nobody());
-        };
-        let Some(nonce) = users.nonces.read(&proof.nonce) else { return Ok(stale(&proof)) };
-        let of = self.state().remembered.fingerprint(&[b"digest", &proof.user]);
-        let found = users.look_up(&proof.user, &digest.realm, of, helper).await;
-        let (secret, told) = match found.map_err(|QueueFull| Failure::Busy)? {
-            Found::Secret(secret, told) => (secret, told),
-            Found::Nobody(told) => return Ok(wrong(&proof, told)),
-            Found::Unknown => return Err(Failure::NoAnswer),
-        };
-        let own = [login.method, b"GET"];
-        if !methods(digest, &own).iter().any(|method| proof.proves(&secret, method)) {
-            return Ok(wrong(&proof, told));
-        }
-        let now = UnixMillis::now();
-        let lifetimes = digest_users::lifetimes(digest, self.authenticate_ttl);
-        let user = users.insert(&proof, secret, told, now.0, lifetimes);
-        Ok(match users.nonces.take(nonce, proof.count, now.0, digest) {
-            true => self.logged_in(user, login.client, now),
-            false => stale(&proof),
-        })
     }
 
     fn logged_in(&self, user: Arc<User>, client: IpAddr, now: UnixMillis) -> Checked {
@@ -380,20 +419,8 @@ impl Logins {
     }
 }
 
-/// The methods for which a proof may be: with `post_workaround` GET too.
-fn methods<'a>(digest: &DigestAuth, own: &'a [&'a [u8]; 2]) -> &'a [&'a [u8]] {
-    match digest.post_workaround {
-        true => own,
-        false => &own[..1],
-    }
-}
-
-fn stale(proof: &Proof<'_>) -> Checked {
-    Checked::Missing { name: Some(shown(&proof.user)), told: Told::default(), is_stale: true }
-}
-
-fn wrong(proof: &Proof<'_>, told: Told) -> Checked {
-    Checked::Missing { name: Some(shown(&proof.user)), told, is_stale: false }
+fn missing(name: Arc<str>, told: Told, is_stale: bool) -> Checked {
+    Checked::Missing { name: Some(name), told, is_stale, handshake: None }
 }
 
 async fn ask(
@@ -442,7 +469,9 @@ mod tests {
     }
 
     fn from(last: u8, value: &[u8]) -> Login<'_> {
-        Login { value, method: b"GET", extras: b"", client: IpAddr::from([192, 0, 2, last]) }
+        let connection: &ConnectionLogin = Box::leak(Box::default());
+        let client = IpAddr::from([192, 0, 2, last]);
+        Login { value: Some(value), method: b"GET", extras: b"", client, connection }
     }
 
     fn check(logins: &Logins, text: &str) -> Result<Checked, Failure> {

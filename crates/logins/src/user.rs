@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use humboldt_base::notes::Notes;
+use humboldt_conf::AuthScheme;
 
 /// A user who has logged in.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub enum Checked {
         told: Told,
         /// They are right, but too old: the client can repeat them with a new nonce by itself.
         is_stale: bool,
+        /// What a program has for the client that leads a handshake with it.
+        handshake: Option<Handshake>,
     },
 }
 
@@ -91,11 +94,41 @@ impl Checked {
 
     /// With credentials that are no login, and this name.
     pub(crate) fn without(name: Option<Arc<str>>) -> Self {
-        Self::Missing { name, told: Told::default(), is_stale: false }
+        Self::Missing { name, told: Told::default(), is_stale: false, handshake: None }
     }
 
     /// Without credentials.
     pub fn nobody() -> Self {
         Self::without(None)
+    }
+}
+
+/// What a program has for the client with which it leads a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// The client has to answer this token on the same connection.
+    Next {
+        /// The scheme.
+        scheme: AuthScheme,
+        /// The token.
+        token: Box<str>,
+    },
+    /// The login is none. The connection ends with the answer.
+    Failed {
+        /// The scheme.
+        scheme: AuthScheme,
+        /// A token that says why.
+        token: Option<Box<str>>,
+    },
+}
+
+impl Handshake {
+    /// The token for the client, if it is one of this scheme.
+    pub(crate) fn token_of(&self, of: AuthScheme) -> Option<&str> {
+        match self {
+            Self::Next { scheme, token } if *scheme == of => Some(token),
+            Self::Failed { scheme, token } if *scheme == of => token.as_deref(),
+            Self::Next { .. } | Self::Failed { .. } => None,
+        }
     }
 }

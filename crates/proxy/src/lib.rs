@@ -26,6 +26,7 @@ mod fetch;
 mod helped;
 mod lookup;
 mod outcome;
+mod pin;
 mod pipeline;
 mod reply;
 mod request;

@@ -326,6 +326,7 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && request.head.method == Method::Get
         && !request.cc.no_store()
         && !request.head.fields.has(FieldName::Authorization)
+        && !request.facts().pin.is_for(request.url.host(), request.url.port())
         && !request.snapshot().peers.iter().any(|peer| tells_user(request, Some(peer)))
 }
 

@@ -11,7 +11,7 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
-use humboldt_logins::{Checked, Failure};
+use humboldt_logins::{Checked, ConnectionLogin, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 
@@ -19,9 +19,10 @@ use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
 use crate::helped::Helped;
+use crate::pin::Pin;
 
 /// Facts about the connection that brought a request.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ConnFacts {
     /// The client's address.
     pub client: SocketAddr,
@@ -37,12 +38,22 @@ pub(crate) struct ConnFacts {
     pub(crate) connections: Option<Connections>,
     /// Annotations, for all its requests.
     pub(crate) notes: RefCell<Notes>,
+    /// The login of the connection, with schemes that log connections in.
+    pub(crate) login: ConnectionLogin,
+    /// The connection to a server that belongs to this one.
+    pub(crate) pin: Pin,
 }
 
 impl ConnFacts {
     /// The address that the client connected to, as rules and logs see it.
     pub(crate) fn chosen(&self) -> SocketAddr {
         self.original.or(self.announced).unwrap_or(self.local)
+    }
+
+    /// The connection has ended. Requests that go on in the background still have its addresses.
+    pub(crate) fn end(&self) {
+        self.login.end();
+        self.pin.end();
     }
 }
 

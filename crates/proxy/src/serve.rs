@@ -11,6 +11,7 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
+use humboldt_logins::ConnectionLogin;
 use humboldt_net::Stream;
 use humboldt_net::proxy_header::{self, Announced};
 
@@ -19,6 +20,7 @@ use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
+use crate::pin::Pin;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
@@ -203,24 +205,34 @@ impl Connection {
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
-        let notes = RefCell::default();
-        let facts = ConnFacts { client, local, original, announced, port, connections, notes };
-        let facts = Rc::new(facts);
+        let facts = Rc::new(ConnFacts {
+            client,
+            local,
+            original,
+            announced,
+            port,
+            connections,
+            notes: RefCell::default(),
+            login: ConnectionLogin::default(),
+            pin: Pin::default(),
+        });
         Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }
 
 impl Connection {
-    /// Whether the client has more connections than `client_ip_max_connections`.
+    /// Whether the client has more connections than `client_ip_max_connections`, not counting this
+    /// one, as in Squid.
     fn is_one_too_many(&self) -> bool {
         let limit = self.core.snapshot().config.client_ip_max_connections;
         let open = self.facts.connections.as_ref().map(|connections| connections.get());
-        matches!((limit, open), (Some(limit), Some(open)) if open > limit)
+        matches!((limit, open), (Some(limit), Some(open)) if open.saturating_sub(1) > limit)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.facts.end();
         if !self.is_closed.get() {
             self.core.shared.times.record_cut(self.core.id, Cut::of_a_dropped_task());
         }
@@ -284,21 +296,25 @@ impl Service for Connection {
                     Admission::CallOut => Box::pin(callouts::run(core, client, request)).await,
                     other => Ok((request, other)),
                 };
-                let (request, admission) = match called {
-                    Ok(called) => called,
-                    Err(answered) => return core.return_request(answered),
-                };
-                let mut transaction = Transaction::new(core, client, &request);
-                let outcome = Box::pin(pipeline::proceed(&mut transaction, admission)).await;
-                transaction.end(outcome);
-                request
+                match called {
+                    Ok((request, admission)) => {
+                        let mut transaction = Transaction::new(core, client, &request);
+                        let proceeding = pipeline::proceed(&mut transaction, admission);
+                        let outcome = Box::pin(proceeding).await;
+                        transaction.end(outcome);
+                        request
+                    }
+                    Err(answered) => answered,
+                }
             }
         };
+        self.facts.login.end_request();
         core.return_request(request);
     }
 
     fn end(&self) {
         self.is_closed.set(true);
+        self.facts.end();
     }
 
     async fn refuse(&self, client: &mut ClientExchange, refused: Refused) {

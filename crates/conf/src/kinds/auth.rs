@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Kind;
 use super::auth_digest::read_digest;
+use super::auth_handshake::read_handshake;
 use super::helpers::read_children;
 use super::logs::check_early_log_format;
 use super::scalar::OnOff;
@@ -15,7 +16,7 @@ use crate::line::{Line, Token};
 use crate::lists::Need;
 use crate::state::State;
 use crate::suggest::suggest;
-use crate::types::{AclDef, Authentication, BasicAuth, PasswordCheck};
+use crate::types::{AclDef, AuthScheme, Authentication, BasicAuth, PasswordCheck};
 
 /// Parameters of schemes of authentication; lines add up.
 pub(crate) struct AuthParams;
@@ -33,26 +34,21 @@ impl Kind for AuthParams {
 
     fn apply(out: &mut Authentication, line: &mut Line<'_>) -> Result<(), Problem> {
         let scheme = line.expect("a scheme")?;
-        match scheme.text.to_ascii_lowercase().as_str() {
-            "basic" => read_basic(out.basic.get_or_insert_default(), line),
-            "digest" => {
-                out.digest_is_first |= out.basic.is_none() && out.digest.is_none();
-                read_digest(out.digest.get_or_insert_default(), line)
+        let Some(known) = AuthScheme::of(scheme.text.as_bytes()) else {
+            return Err(scheme
+                .error(format!("`{}` is no scheme of authentication", scheme.text))
+                .with_help("write `auth_param basic …`"));
+        };
+        if !out.order.contains(&known) {
+            out.order.push(known);
+        }
+        match known {
+            AuthScheme::Basic => read_basic(out.basic.get_or_insert_default(), line),
+            AuthScheme::Digest => read_digest(out.digest.get_or_insert_default(), line),
+            AuthScheme::Negotiate => {
+                read_handshake(out.negotiate.get_or_insert_default(), "negotiate", line)
             }
-            known @ ("negotiate" | "ntlm") => {
-                while line.next()?.is_some() {}
-                // One message for each scheme is enough.
-                if !line.state.refused_schemes.insert(known.to_owned()) {
-                    return Ok(());
-                }
-                let why = format!("logins with `{known}` are not implemented yet");
-                Err(scheme
-                    .error(why)
-                    .with_help("remove the lines about it, or use `basic` or `digest`"))
-            }
-            other => Err(scheme
-                .error(format!("`{other}` is no scheme of authentication"))
-                .with_help("write `auth_param basic …`")),
+            AuthScheme::Ntlm => read_handshake(out.ntlm.get_or_insert_default(), "ntlm", line),
         }
     }
 }
@@ -151,9 +147,7 @@ pub(super) fn warn_of_program(program: &Token, line: &mut Line<'_>) {
 
 /// An ACL about users needs a way to check them.
 pub(crate) fn check_logins(auth: &Authentication, acls: &[AclDef], state: &mut State) {
-    let can_log_in = auth.basic.as_ref().is_some_and(|basic| basic.check.is_some())
-        || auth.digest.as_ref().is_some_and(|digest| digest.secrets.is_some());
-    if can_log_in || !state.refused_schemes.is_empty() {
+    if auth.ways().next().is_some() {
         return;
     }
     let Some(acl) =
@@ -219,8 +213,6 @@ mod tests {
             ("auth_param basic program /etc/passwd", false, "cannot start /etc/passwd: it is no"),
             ("auth_param basic program /x/ncsa_auth", true, "takes one argument"),
             ("auth_param basic program /x/ncsa_auth a b", true, "takes one argument"),
-            ("auth_param ntlm program /x y\nauth_param ntlm keep_alive on", true, "`ntlm` are not"),
-            ("auth_param negotiate program /x y", true, "`negotiate` are not"),
             ("auth_param kerberos program /x y", true, "no scheme"),
             ("auth_param basic children 0", true, "from 1"),
             ("auth_param basic realm", true, "the realm is missing"),

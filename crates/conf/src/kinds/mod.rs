@@ -9,6 +9,7 @@ mod acl_values;
 mod annotations;
 mod auth;
 mod auth_digest;
+mod auth_handshake;
 mod cache_dir;
 mod dir_options;
 mod external;
@@ -28,6 +29,7 @@ pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, Size
 pub(crate) use acl::Acls;
 pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
+pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins};
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};

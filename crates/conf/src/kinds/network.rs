@@ -43,14 +43,12 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "ignore-cc" "", "Cache-Control of requests is ignored.";
         "ipv4" "", "The wildcard address means IPv4 only.";
         "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
+        "connection-auth" "[=on|off]", "Whether clients may log in at servers with NTLM, Negotiate and Kerberos, which log connections in: the connection to the server then belongs to that of the client. `off` hides the offer of servers; `on` by default.";
+        "no-connection-auth" "", "Old form of `connection-auth=off`.";
         "worker-queues" "", "Each thread has a queue of its own, as it has anyway.";
     }
     Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
         "act-as-origin" "", "Accelerator: hits have new Date and Expires fields and no Age.";
-    }
-    Status::Ignored("connections are not tied to clients, and such authentication is passed on unchanged") => {
-        "connection-auth" "[=on|off]", "Whether NTLM and Negotiate may pass.";
-        "no-connection-auth" "", "Old form of `connection-auth=off`.";
     }
     Status::Ignored("path MTU discovery is left to the system") => {
         "disable-pmtu-discovery" "=off|transparent|always", "Whether packets may be fragmented.";
@@ -243,6 +241,13 @@ fn other_option(
             return Err(token.error("an IPv6 address cannot be used for IPv4 only"));
         }
         ("ipv4", _) => port.ipv4_only = true,
+        ("connection-auth", None | Some("on")) => port.hides_connection_auth = false,
+        ("connection-auth", Some("off")) | ("no-connection-auth", None) => {
+            port.hides_connection_auth = true;
+        }
+        ("connection-auth" | "no-connection-auth", _) => {
+            return Err(token.error(format!("`{}` has no such value", token.text)));
+        }
         ("tcpkeepalive", value) => port.tcpkeepalive = Some(read_keepalive(token, value)?),
         // Options that only confirm the behaviour.
         _ => {}
@@ -394,7 +399,7 @@ mod tests {
     fn every_option_is_read_ignored_with_a_warning_or_refused_as_the_table_says() {
         let example = |name: &str| match name {
             "protocol" => "=http",
-            "disable-pmtu-discovery" => "=off",
+            "disable-pmtu-discovery" | "connection-auth" => "=off",
             _ => "=2",
         };
         let line = |option: &str| match option.split('=').next() {

@@ -9,7 +9,9 @@ use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
 use crate::table::Status;
-use crate::types::{CachePeer, PeerAccess, PeerDomain, PeerKind, PeerLogin, PeerSelection};
+use crate::types::{
+    CachePeer, ConnectionAuth, PeerAccess, PeerDomain, PeerKind, PeerLogin, PeerSelection,
+};
 
 /// `cache_peer` lines.
 pub(crate) struct Peers;
@@ -41,6 +43,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "no-digest" "", "Its digest is not fetched: so far none is.";
         "no-netdb-exchange" "", "No distances are fetched from it: so far none are.";
         "no-delay" "", "Delay pools do not slow it down: so far there are none.";
+        "connection-auth" "[=on|off|auto]", "Whether clients may log in at servers behind it with NTLM, Negotiate and Kerberos, which log connections in. `auto`, the default: with `originserver`, or where it says so itself with `Proxy-Support: Session-Based-Authentication`.";
         "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
     }
     Status::Ignored("users are not authenticated, so parents are tried in the order of the file") => {
@@ -57,9 +60,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
     Status::Ignored("siblings are not asked for anything") => {
         "allow-miss" "", "Requests to a sibling may miss there.";
-    }
-    Status::Ignored("connections are not tied to clients, and such authentication is passed on unchanged") => {
-        "connection-auth" "[=on|off|auto]", "Whether NTLM and Negotiate may pass.";
     }
     Status::Ignored("the field Front-End-Https is not sent") => {
         "front-end-https" "[=on|off|auto]", "Tells Outlook Web Access that TLS ends here.";
@@ -114,6 +114,7 @@ impl Kind for Peers {
             connect_timeout: None,
             connect_fail_limit: 10,
             proxy_only: false,
+            connection_auth: ConnectionAuth::Auto,
         };
         let mut may_query = icp_port != 0;
         while let Some(token) = line.next()? {
@@ -170,6 +171,14 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
         "proxy-only" => peer.proxy_only = true,
         "no-tproxy" => peer.no_tproxy = true,
         "default" => peer.default = true,
+        "connection-auth" => {
+            peer.connection_auth = match value {
+                "" | "on" => ConnectionAuth::On,
+                "off" => ConnectionAuth::Off,
+                "auto" => ConnectionAuth::Auto,
+                _ => return Err(token.error(format!("`{}` has no such value", token.text))),
+            }
+        }
         "originserver" => peer.originserver = true,
         "round-robin" | "weighted-round-robin" => peer.selection = PeerSelection::RoundRobin,
         "carp" | "sourcehash" if peer.kind != PeerKind::Parent => {
@@ -344,6 +353,7 @@ mod tests {
         let example = |name: &str| match name {
             "name" | "forceddomain" => "=x",
             "login" => "=a:b",
+            "connection-auth" => "=auto",
             _ => "=2",
         };
         let line = |option: &str| format!("http_port 1\ncache_peer a parent 80 0 {option}");

@@ -16,8 +16,8 @@ macro_rules! working {
     external_acl_type: Vec<ExternalAclType> = ExternalAclTypes(""),
         "external_acl_type NAME [OPTION ...] FORMAT ... HELPER [ARGUMENT ...]";
     /// How clients log in, for the ACLs `proxy_auth`, `proxy_auth_regex` and `max_user_ip`: with
-    /// the schemes `basic` and `digest`, offered in the order of their first lines. `negotiate` and
-    /// `ntlm` are not implemented yet. `docs/logins.md` has more.
+    /// the schemes `basic`, `digest`, `negotiate` and `ntlm`, offered in the order of their first
+    /// lines unless `auth_schemes` says otherwise. `docs/logins.md` has more.
     ///
     /// Basic: `program …/basic_ncsa_auth FILE` names the password file: the
     /// proxy checks it itself, without the program, on threads of its own, and reads it again when
@@ -44,6 +44,14 @@ macro_rules! working {
     /// `nonce_garbage_interval TIME` (5 minutes): how often expired nonces are cleared away.
     /// `post_workaround on`: a digest for GET is taken for every method.
     ///
+    /// Negotiate (Kerberos) and NTLM log a connection in, not a request: `program PROGRAM
+    /// [ARGUMENT …]` leads the handshake with Squid's protocol (`YR` and `KK`), and the user whom
+    /// it names is that of the client's connection until the connection ends or brings other
+    /// credentials. A process belongs to one client during a handshake: `children` has
+    /// `reservation-timeout=` for clients that do not go on. `keep_alive off` closes the connection
+    /// behind an answer that first offers the scheme. `key_extras` as above. Their tokens go to no
+    /// other server or proxy.
+    ///
     /// A client without a login gets 407, on ports with `accel` 401, as
     /// soon as `http_access` comes to an ACL about users, and also where it denies and such an ACL
     /// was the last one that was tested; on ports with `intercept`, where nobody can log in, 403.
@@ -51,7 +59,13 @@ macro_rules! working {
     /// checks for this address take turns, with a pause between them of up to a second. A client
     /// that would wait for more than ten seconds is refused. Passwords are never logged. From the
     /// moment on when clients can log in, the program leaves no core dump.
-    auth_param: Authentication = AuthParams(""), "auth_param basic|digest PARAMETER VALUE";
+    auth_param: Authentication = AuthParams(""),
+        "auth_param basic|digest|negotiate|ntlm PARAMETER VALUE";
+    /// Which schemes of authentication a client is offered that has to log in, and in which order.
+    /// The first line whose ACLs all match counts; `ALL` stands for the schemes of all `auth_param`
+    /// lines in their order. All of them when no line matches. A client can log in with other
+    /// schemes all the same.
+    auth_schemes: Vec<OfferedSchemes> = SchemeLists(""), "auth_schemes SCHEME[,SCHEME...] [[!]ACL ...]";
     /// How long a right password that is not used is remembered.
     authenticate_ttl: Duration = Seconds("1 hour"), "authenticate_ttl TIME";
     /// How long an address from which a user came counts for `max_user_ip`.
@@ -94,8 +108,9 @@ macro_rules! working {
     /// Which answers may be stored, asked when their heads have arrived. Where the list has no
     /// answer, nothing is stored.
     store_miss: Vec<AccessRule> = Rules(""), "store_miss allow|deny [!]ACL ...";
-    /// Most connections that are open from one client's address, over all ports; -1 is no limit.
-    /// Those above it are closed before they are read.
+    /// Open connections from one client's address, over all ports, above which it gets no other:
+    /// as in Squid a new one is not counted, so there can be one more. -1 is no limit. Those above
+    /// it are closed before they are read.
     client_ip_max_connections: Option<u32> = Limit("-1"), "client_ip_max_connections NUMBER|-1";
     /// Requests that never go through a peer.
     always_direct: Vec<AccessRule> = Rules(""), "always_direct allow|deny [!]ACL ...";
@@ -163,9 +178,6 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
-    Unsupported("all schemes are offered to everybody") {
-        "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
-    }
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::HelperChildren;
+use super::{AclTerm, HelperChildren, Location};
 
 /// `auth_param`: the schemes in which clients may log in.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,8 +12,95 @@ pub struct Authentication {
     pub basic: Option<BasicAuth>,
     /// Digest, likewise.
     pub digest: Option<DigestAuth>,
-    /// Digest is offered before Basic.
-    pub digest_is_first: bool,
+    /// Negotiate, likewise.
+    pub negotiate: Option<HandshakeAuth>,
+    /// NTLM, likewise.
+    pub ntlm: Option<HandshakeAuth>,
+    /// The schemes of the lines, in the order of their first ones: they are offered in this order.
+    pub order: Vec<AuthScheme>,
+}
+
+impl Authentication {
+    /// Whether clients can log in with a scheme.
+    pub fn has_way(&self, scheme: AuthScheme) -> bool {
+        let has_program =
+            |auth: &Option<HandshakeAuth>| auth.as_ref().is_some_and(|auth| auth.program.is_some());
+        match scheme {
+            AuthScheme::Basic => self.basic.as_ref().is_some_and(|auth| auth.check.is_some()),
+            AuthScheme::Digest => self.digest.as_ref().is_some_and(|auth| auth.secrets.is_some()),
+            AuthScheme::Negotiate => has_program(&self.negotiate),
+            AuthScheme::Ntlm => has_program(&self.ntlm),
+        }
+    }
+
+    /// The schemes with which clients can log in, in their order.
+    pub fn ways(&self) -> impl Iterator<Item = AuthScheme> + '_ {
+        self.order.iter().copied().filter(|scheme| self.has_way(*scheme))
+    }
+}
+
+/// A scheme of authentication.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AuthScheme {
+    /// Name and password with each request (RFC 7617).
+    Basic,
+    /// A proof for each request (RFC 7616).
+    Digest,
+    /// A handshake for each connection, usually with Kerberos (RFC 4559).
+    Negotiate,
+    /// A handshake of Windows for each connection.
+    Ntlm,
+}
+
+impl AuthScheme {
+    /// Every scheme.
+    pub const ALL: [Self; 4] = [Self::Basic, Self::Digest, Self::Negotiate, Self::Ntlm];
+
+    /// Its name in fields.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "Basic",
+            Self::Digest => "Digest",
+            Self::Negotiate => "Negotiate",
+            Self::Ntlm => "NTLM",
+        }
+    }
+
+    /// The scheme with this name, which has no case.
+    pub fn of(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name().as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// A scheme in which a program leads a handshake with the client of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandshakeAuth {
+    /// The command with its arguments; without one nobody can log in.
+    pub program: Option<Vec<String>>,
+    /// Its processes.
+    pub children: HelperChildren,
+    /// A format whose value is added to each question to the program.
+    pub key_extras: Option<String>,
+    /// Whether the connection stays open behind the answer that first offers the scheme.
+    pub keep_alive: bool,
+}
+
+impl Default for HandshakeAuth {
+    fn default() -> Self {
+        let children = HelperChildren::default();
+        Self { program: None, children, key_extras: None, keep_alive: true }
+    }
+}
+
+/// One line of `auth_schemes`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfferedSchemes {
+    /// The schemes that are offered, in their order; `None` stands for all of the file.
+    pub schemes: Vec<Option<AuthScheme>>,
+    /// The condition.
+    pub terms: Vec<AclTerm>,
+    /// The place of the line.
+    pub location: Location,
 }
 
 /// The way in which a user's secret of Digest is found.

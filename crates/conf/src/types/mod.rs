@@ -12,15 +12,18 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
 };
-pub use auth::{Authentication, BasicAuth, DigestAuth, DigestSecrets, PasswordCheck};
+pub use auth::{
+    AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
+    OfferedSchemes, PasswordCheck,
+};
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
-    CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
-    PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
+    CachePeer, ConnectionAuth, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain,
+    PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
 pub use notes::{Annotation, NoteRule};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};

@@ -69,6 +69,8 @@ pub struct HttpPort {
     pub ipv4_only: bool,
     /// TCP keepalive probes.
     pub tcpkeepalive: Option<TcpKeepalive>,
+    /// `connection-auth=off`: clients do not hear of servers that log connections in.
+    pub hides_connection_auth: bool,
 }
 
 /// Kind of a `cache_peer`.
@@ -143,6 +145,20 @@ pub struct CachePeer {
     pub connect_fail_limit: u32,
     /// `proxy-only`: do not store its answers.
     pub proxy_only: bool,
+    /// `connection-auth=`.
+    pub connection_auth: ConnectionAuth,
+}
+
+/// Whether servers behind a peer may log connections in (`connection-auth=`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionAuth {
+    /// The peer is a server, or says that it ties such connections together.
+    #[default]
+    Auto,
+    /// They may.
+    On,
+    /// They may not.
+    Off,
 }
 
 /// One `cache_peer_access` line.

@@ -72,8 +72,10 @@ pub struct H1Client {
     pub(super) version: Version,
     /// The request is one for a head without a body.
     pub(super) is_head: bool,
-    /// The request lets the connection go on.
+    /// The request lets the connection go on, and so do the settings.
     pub(super) persists: bool,
+    /// The client itself wants it to go on.
+    pub(super) wants_more: bool,
     /// The request's body, as long as it was not read to its end.
     pub(super) body: Option<Box<RequestBody>>,
     /// The length of the request's body.
@@ -122,6 +124,7 @@ impl H1Client {
             version: Version::Http11,
             is_head: false,
             persists: false,
+            wants_more: false,
             body: None,
             length: BodyLength::None,
             after: After::Abort,
@@ -148,6 +151,16 @@ impl H1Client {
     /// Whether another request may come on this connection.
     pub(super) fn may_continue(&self) -> bool {
         !self.io.is_draining() && !self.socket.lifetime.is_expired()
+    }
+
+    pub(super) fn keep_open(&mut self) -> bool {
+        // Behind the head of CONNECT, what is there already may be meant for a tunnel.
+        self.persists = self.wants_more && (self.persists || self.input.is_empty());
+        self.persists && self.body.is_none() && self.may_continue()
+    }
+
+    pub(super) fn close_behind(&mut self) {
+        self.persists = false;
     }
 
     pub(super) fn send_interim(&mut self, head: &impl ReplyHead) {

@@ -85,6 +85,42 @@ impl ClientExchange {
         each!(self, client => client.send_interim(head));
     }
 
+    /// Keeps the connection open behind the answer that follows: another request belongs to this
+    /// one, as in a login in several steps. This counts more than a setting that closes
+    /// connections. `false`: it cannot be kept.
+    pub fn keep_open(&mut self) -> bool {
+        match self {
+            Self::H1(client) => client.keep_open(),
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// Reads the rest of the request's body, and drops it, so that another request can follow.
+    /// `false`: it is longer than this, does not come, or is none.
+    pub async fn drop_body(&mut self, most_bytes: u64) -> bool {
+        self.limit_request_body(Some(most_bytes));
+        self.expect_body();
+        poll_fn(|cx| {
+            loop {
+                match self.poll_body(cx, &mut |_| Ok(())) {
+                    Poll::Ready(Ok(true)) => return Poll::Ready(true),
+                    Poll::Ready(Ok(false)) => self.expect_body(),
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                    Poll::Pending => return self.poll_body_late(cx).map(|()| false),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Closes the connection behind the answer that follows.
+    pub fn close_behind(&mut self) {
+        match self {
+            Self::H1(client) => client.close_behind(),
+            Self::Memory(_) => {}
+        }
+    }
+
     /// Begins the answer. The exchange writes its length, and all fields about the connection.
     pub fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
         each!(self, client => client.send_head(head, length));

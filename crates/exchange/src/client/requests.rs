@@ -90,7 +90,8 @@ impl H1Client {
     /// Something is answered that is no request, and the connection ends with that.
     fn refuse(&mut self, refused: Refused) -> Event {
         self.begin_answer();
-        (self.version, self.is_head, self.persists) = (Version::Http11, false, false);
+        (self.version, self.is_head) = (Version::Http11, false);
+        (self.persists, self.wants_more) = (false, false);
         Event::Refused(refused)
     }
 
@@ -201,10 +202,9 @@ impl H1Client {
         self.is_head = head.method == Method::Head;
         (self.write_timeout, self.read_timeout) = (settings.write, settings.read);
         self.half_closed = settings.half_closed;
+        self.wants_more = h1::keep_alive(head.version, &head.fields);
         // Bytes behind the head of CONNECT are no next request.
-        self.persists = settings.persistent
-            && head.method != Method::Connect
-            && h1::keep_alive(head.version, &head.fields);
+        self.persists = settings.persistent && head.method != Method::Connect && self.wants_more;
         let framing = match h1::request_framing(head) {
             Ok(framing) => framing,
             // Parsed heads have one.

@@ -174,7 +174,7 @@ impl Snapshot {
             rewriting,
             helpers,
             permission_asks_user: false,
-            logins: ConfiguredLogins::new(&config),
+            logins: ConfiguredLogins::new(&acls, &config)?,
             acls,
             config,
         };

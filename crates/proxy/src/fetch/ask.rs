@@ -29,6 +29,8 @@ pub(crate) struct Manner<'a> {
     pub whole: bool,
     /// Ask to switch to this protocol.
     pub upgrade: Option<&'a [u8]>,
+    /// Credentials that log a connection in go on.
+    pub ties_connections: bool,
 }
 
 /// A request on its way to a server.
@@ -111,7 +113,11 @@ fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login
         true => (b"Proxy-Authorization", FieldName::ProxyAuthorization),
         false => (b"Authorization", FieldName::Authorization),
     };
-    if login.is_some_and(Login::is_of_client) && request.head.fields.has(id) {
+    let has_own = match to_proxy {
+        true => request.head.fields.get_all(id).any(may_pass),
+        false => request.head.fields.has(id),
+    };
+    if login.is_some_and(Login::is_of_client) && has_own {
         // A server has got its field with the others.
         if to_proxy {
             write_clients_credentials(out, request);
@@ -201,7 +207,11 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            FieldName::Authorization => keeps_authorization(request, manner),
+            FieldName::Authorization => {
+                keeps_authorization(request, manner)
+                    || login::is_step(request, value)
+                    || !manner.ties_connections && !may_pass(value)
+            }
             FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
                 manner.whole || manner.validate.is_some()
             }

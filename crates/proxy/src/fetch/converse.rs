@@ -16,6 +16,7 @@ use crate::errors::ErrorPage;
 use crate::fetch::ask::{Ask, tells_user};
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Job};
+use crate::fetch::pinning;
 use crate::fetch::route::{Reached, Route};
 use crate::request::Request;
 
@@ -32,6 +33,8 @@ pub(crate) struct Answer {
     pub request_time: i64,
     /// How many bytes of the body may be passed on (`reply_body_max_size`).
     pub limit_bytes: u64,
+    /// The connection belongs to that of the client.
+    pub is_pinned: bool,
 }
 
 /// Sends the request, by as many ways as needed, and reads the final head.
@@ -55,6 +58,9 @@ async fn attempt_all(
 ) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let mut route = Route::new(core, request, &job.report).await.reusing();
+    if !job.in_background {
+        route = route.pinned();
+    }
     loop {
         let reached = route.next().await?;
         let was_reused = reached.server.was_reused();
@@ -80,7 +86,7 @@ async fn ask(
     reached: Reached,
     writer: &mut FlowWriter,
 ) -> Result<Box<Answer>, ServerError> {
-    let Reached { mut server, to, .. } = reached;
+    let Reached { mut server, to, is_pinned } = reached;
     writer.ask();
     server.ask(&Ask { request: &job.request, manner: job.manner(&to) }).await?;
     let request_time = core.now().secs();
@@ -92,7 +98,8 @@ async fn ask(
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {
                 job.report.answered(&head, to.passes_logins());
-                return Answer::new(server, to, head, &job.request, request_time);
+                let reached = Reached { server, to, is_pinned };
+                return Answer::new(reached, head, &job.request, request_time);
             }
         }
     }
@@ -113,12 +120,14 @@ impl Answer {
     /// # Errors
     /// The head says nothing reliable about the end of its body.
     pub(crate) fn new(
-        mut server: ServerExchange,
-        to: Destination,
-        head: ResponseHead,
+        reached: Reached,
+        mut head: ResponseHead,
         request: &Request,
         request_time: i64,
     ) -> Result<Box<Self>, ServerError> {
+        let Reached { mut server, to, is_pinned } = reached;
+        let is_pinned = is_pinned || pinning::logs_connection_in(request, &to);
+        pinning::see_offers(request, &to, &mut head);
         let relaxed = request.snapshot().config.relaxed_header_parser;
         let method = request.head.method;
         let announced = server.begin_body(&head, method, relaxed != RelaxedParser::Off)?;
@@ -129,7 +138,7 @@ impl Answer {
             );
         }
         let limit_bytes = UNLIMITED;
-        Ok(Box::new(Self { server, to, head, announced, request_time, limit_bytes }))
+        Ok(Box::new(Self { server, to, head, announced, request_time, limit_bytes, is_pinned }))
     }
 
     /// Length of the body, if known.
@@ -156,14 +165,18 @@ impl Answer {
         if request.goes_astray() {
             return;
         }
-        if let Some(idle) = self.server.into_idle() {
-            core.pool.checkin(&self.to.server(request), idle);
+        let Some(idle) = self.server.into_idle() else { return };
+        let (url, server) = (&request.url, self.to.server(request));
+        match self.is_pinned {
+            false => core.pool.checkin(&server, idle),
+            true => request.facts().pin.put(url.host(), url.port(), &server, idle),
         }
     }
 
-    /// Whether the server was told who the client is: see [`tells_user`].
+    /// Whether the server was told who the client is: see [`tells_user`]. On a connection that
+    /// belongs to the client's the server knows.
     pub(crate) fn tells_user(&self, request: &Request) -> bool {
-        tells_user(request, self.to.peer.as_deref())
+        self.is_pinned || tells_user(request, self.to.peer.as_deref())
     }
 
     /// Whether the answer must not be stored: it came from a peer with `proxy-only`, or its head

@@ -15,6 +15,7 @@ use crate::config::cache_status::Forward;
 use crate::errors::ErrorPage;
 use crate::fetch::ask::{Manner, may_pass};
 use crate::fetch::destination::Destination;
+use crate::fetch::pinning;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
 
@@ -240,6 +241,7 @@ impl Job {
             validate: self.stale.as_ref().map(|stale| stale.body.about().head),
             whole: !self.as_asked,
             upgrade: None,
+            ties_connections: pinning::is_possible(&self.request, to),
         }
     }
 }

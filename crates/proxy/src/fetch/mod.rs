@@ -4,5 +4,6 @@ pub(crate) mod ask;
 pub(crate) mod converse;
 pub(crate) mod destination;
 pub(crate) mod job;
+pub(crate) mod pinning;
 pub(crate) mod route;
 pub(crate) mod validator;

@@ -7,6 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
@@ -36,12 +37,24 @@ enum Way {
     Peer(usize, Hierarchy),
 }
 
+impl Way {
+    /// The parent.
+    fn peer(self, request: &Request) -> Option<&Arc<Peer>> {
+        match self {
+            Self::Direct | Self::Original => None,
+            Self::Peer(index, _) => request.snapshot().peers.get(index),
+        }
+    }
+}
+
 /// A connection to a server that may answer.
 pub(crate) struct Reached {
     /// The exchange.
     pub server: ServerExchange,
     /// Where it leads.
     pub to: Destination,
+    /// It belongs to the client's connection ([`crate::pin`]).
+    pub is_pinned: bool,
 }
 
 /// The ways of one request, and how many of them have been tried.
@@ -51,6 +64,8 @@ pub(crate) struct Route<'a> {
     report: &'a Report,
     /// The remaining ways; the first one is tried next.
     ways: std::iter::Peekable<std::vec::IntoIter<Way>>,
+    /// Whether the connection that belongs to the client's may be used.
+    may_use_pin: bool,
     /// New connections that may still be tried (`forward_max_tries`).
     tries_left: u32,
     /// The time left for that (`forward_timeout`), without the waits for answers.
@@ -71,6 +86,7 @@ impl<'a> Route<'a> {
             request,
             report,
             ways: ways(core, request).await.into_iter().peekable(),
+            may_use_pin: false,
             tries_left: config.forward_max_tries.max(1),
             time_left: config.forward_timeout,
             reuses: false,
@@ -84,6 +100,23 @@ impl<'a> Route<'a> {
     pub(crate) fn reusing(self) -> Self {
         let reuses = self.request.is_retriable();
         Self { reuses, may_reuse: reuses, ..self }
+    }
+
+    /// Allows the connection that belongs to the client's, and tries it first. It is for any
+    /// request: a login in several steps has no other. If it turns out dead, one that cannot be
+    /// sent again fails.
+    pub(crate) fn pinned(self) -> Self {
+        let request = self.request;
+        if !request.facts().pin.is_for(request.url.host(), request.url.port()) {
+            return self;
+        }
+        let mut ways: Vec<Way> = self.ways.collect();
+        let leads_there = |way: &Way| {
+            let to = Destination::new(request, way.peer(request));
+            request.facts().pin.leads_to(&to.server(request))
+        };
+        ways.sort_by_key(|way| !leads_there(way));
+        Self { ways: ways.into_iter().peekable(), may_use_pin: true, ..self }
     }
 
     /// The next connection.
@@ -143,23 +176,30 @@ impl<'a> Route<'a> {
             }
         };
         let to = Destination::new(request, peer);
+        let read_timeout = request.snapshot().config.read_timeout;
         // A pooled connection may lead to an address that the name no longer has, or that the rules
         // do not permit for this request.
         let may_use = |connected: &Connected| {
             peer.is_some() || access::may_reuse(request, connected.peer.ip())
         };
+        if std::mem::take(&mut self.may_use_pin)
+            && let Some(connected) = request.facts().pin.take(&to.server(request), may_use)
+        {
+            core.count(Counter::ServerReuses, 1);
+            let server = ServerExchange::new(&core.io, connected, true, read_timeout);
+            return Ok(Reached { server, to, is_pinned: true });
+        }
         if self.may_reuse
             && let Some(connected) = core.pool.checkout(&to.server(request), may_use)
         {
             core.count(Counter::ServerReuses, 1);
-            let read_timeout = request.snapshot().config.read_timeout;
             let server = ServerExchange::new(&core.io, connected, true, read_timeout);
-            return Ok(Reached { server, to });
+            return Ok(Reached { server, to, is_pinned: false });
         }
         // Boxed, since most requests find a pooled connection.
         let server = Box::pin(self.connect(&to)).await?;
         core.count(Counter::ServerConnections, 1);
-        Ok(Reached { server, to })
+        Ok(Reached { server, to, is_pinned: false })
     }
 
     /// Makes a connection in the time that is left.

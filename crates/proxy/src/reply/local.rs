@@ -12,12 +12,11 @@ use crate::cut::Cut;
 use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::fetch::job::Failure;
 use crate::outcome::{Content, Fault, Outcome, RouteTaken};
-use crate::reply::head;
+use crate::reply::{challenge, head};
 use crate::request::Request;
 use crate::rules::access;
 use crate::rules::codes::{self, Facts};
 use crate::rules::denial::{Refusal, Unanswered};
-use crate::rules::login;
 use crate::transaction::Transaction;
 
 /// An answer in memory.
@@ -96,7 +95,11 @@ pub(crate) async fn refused(
     refusal: Refusal,
     route: Option<RouteTaken>,
 ) -> Outcome {
+    if refusal.page.asks_login() {
+        challenge::make_way(transaction).await;
+    }
     let (core, request) = (transaction.core, &**transaction.request);
+    let client = &mut *transaction.client;
     let unanswered = refusal.unanswered.as_ref();
     let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
     core.count(counter, 1);
@@ -104,7 +107,7 @@ pub(crate) async fn refused(
     let detail = unanswered.map(why).unwrap_or_default();
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
-    let page = |page: ErrorPage, status: Option<u16>| {
+    let mut page = |page: ErrorPage, status: Option<u16>| {
         let answer = error_answer(core, request, page, &detail);
         // The log names the rule; the client need not know it.
         let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
@@ -117,7 +120,7 @@ pub(crate) async fn refused(
             false => answer.status,
         });
         let mut answer = Local { status, fault, ..answer };
-        login::challenge(request, status, &mut answer.fields);
+        challenge::add(client, request, status, &mut answer.fields);
         answer
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {

@@ -1,6 +1,7 @@
 //! Sending an answer to a client.
 
 pub(crate) mod assemble;
+pub(crate) mod challenge;
 pub(crate) mod facts;
 pub(crate) mod follow;
 pub(crate) mod from_disk;

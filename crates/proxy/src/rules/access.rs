@@ -363,7 +363,7 @@ pub(crate) fn ask<'l>(
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    check_list(list, request, &Subject { response, ..subject(request) }).into()
+    check_at_once(list, request, &Subject { response, ..subject(request) }).into()
 }
 
 /// Whether a list that may wait needs a fact that is not known yet: see [`decide`].
@@ -413,7 +413,7 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
 /// if the list has no answer.
 pub(crate) fn matches_towards(list: &RuleList, request: &Request, peer: Option<&str>) -> bool {
     let late = Late { peer_name: peer, ..Late::NONE };
-    check_list(list, request, &Subject { late: &late, ..subject(request) }).is_allowed()
+    check_at_once(list, request, &Subject { late: &late, ..subject(request) }).is_allowed()
 }
 
 /// Whether the condition of a log or of an annotation is met when the request has ended. `None`: it
@@ -425,7 +425,7 @@ pub(crate) fn says_at_end(
     late: &Late<'_>,
 ) -> Option<bool> {
     let subject = Subject { response, late, ..subject(request) };
-    Decision::from(check_list(list, request, &subject)).allows()
+    Decision::from(check_at_once(list, request, &subject)).allows()
 }
 
 /// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
@@ -448,7 +448,7 @@ pub(crate) fn says_or_refuses(
 
 /// Whether a list allows the request, had it come from `client`.
 pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -> bool {
-    check_list(list, request, &Subject { client_ip: client, ..subject(request) }).is_allowed()
+    check_at_once(list, request, &Subject { client_ip: client, ..subject(request) }).is_allowed()
 }
 
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
@@ -563,6 +563,22 @@ pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
         return Some(None);
     }
     hardware_address(client).ok()
+}
+
+/// Checks a list that does not wait. It knows the users whose login needs no check: those of
+/// connections that have logged in, and those whose credentials are remembered.
+fn check_at_once<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
+    if request.login.get().is_some() {
+        return check_list(list, request, subject);
+    }
+    let before = Before::of(request);
+    let verdict = check_list(list, request, subject);
+    let asks_user = matches!(verdict, Verdict::Needs(Question::User { .. }));
+    if !asks_user || !login::remember(request, subject.client_ip) {
+        return verdict;
+    }
+    before.restore(request);
+    check_list(list, request, &Subject { known: known(request), ..*subject })
 }
 
 /// Checks a list, and asks the kernel for the client's hardware address if the list needs it. It

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use humboldt_acl::Login as Known;
-use humboldt_conf::PortMode;
-use humboldt_http::{FieldName, Fields};
-use humboldt_logins::{Checked, Failure, Login};
+use humboldt_conf::{AuthScheme, PortMode};
+use humboldt_http::FieldName;
+use humboldt_logins::{Checked, Failure, Handshake, Login};
 
 use crate::config::logins::ConfiguredLogins;
 use crate::errors::ErrorPage;
@@ -40,7 +40,7 @@ pub(crate) fn addresses(request: &Request) -> u32 {
 /// The field in which the client sends its credentials. Where the client takes the proxy for the
 /// server, it sends those for a server. `None` where it knows nothing of the proxy: what it sends
 /// is meant for somebody else, and it cannot be asked.
-fn field(request: &Request) -> Option<FieldName> {
+pub(crate) fn field(request: &Request) -> Option<FieldName> {
     match request.facts().port.mode {
         PortMode::Forward => Some(FieldName::ProxyAuthorization),
         PortMode::Accel => Some(FieldName::Authorization),
@@ -59,22 +59,27 @@ pub(crate) fn uses_authorization(request: &Request) -> bool {
     request.snapshot().logins.is_some() && field(request) == Some(FieldName::Authorization)
 }
 
+/// Whether this value of Authorization is a step of a login here, which is of no use to anybody
+/// else.
+pub(crate) fn is_step(request: &Request, value: &[u8]) -> bool {
+    let logins = request.snapshot().logins.as_ref().filter(|_| uses_authorization(request));
+    let scheme = logins.and_then(|configured| configured.logins.scheme_of(value));
+    matches!(scheme, Some(AuthScheme::Negotiate | AuthScheme::Ntlm))
+}
+
 /// Finds the login without waiting, for the client as rules see it. `false`: the credentials have
 /// to be checked.
 pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     if request.login.get().is_some() {
         return true;
     }
-    let value = credentials(request);
-    let found = match (&request.snapshot().logins, value) {
-        (Some(configured), Some(value)) => {
+    let found = match &request.snapshot().logins {
+        Some(configured) if field(request).is_some() => {
             let extras = extras(request, configured);
-            let login =
-                Login { value, method: request.head.method_bytes(), extras: &extras, client };
-            configured.logins.remembered(login, request.received)
+            configured.logins.remembered(login_of(request, &extras, client), request.received)
         }
         // Without a way to log in no rule asks.
-        (_, None) | (None, _) => Some(Checked::nobody()),
+        _ => Some(Checked::nobody()),
     };
     let is_known = found.is_some();
     if let Some(login) = found {
@@ -89,18 +94,32 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
         return;
     }
     let snapshot = request.snapshot();
-    let value = credentials(request);
-    if let (Some(configured), Some(value)) = (&snapshot.logins, value) {
+    if let Some(configured) = &snapshot.logins {
         let extras = extras(request, configured);
-        let login = Login { value, method: request.head.method_bytes(), extras: &extras, client };
         let running = configured.running(&snapshot.helpers);
+        let login = login_of(request, &extras, client);
         note(request, configured.logins.check(login, asker, running).await);
     }
 }
 
-/// The value of `key_extras`; empty without it.
+fn login_of<'r>(request: &'r Request, extras: &'r [u8], client: IpAddr) -> Login<'r> {
+    let (value, method) = (credentials(request), request.head.method_bytes());
+    Login { value, method, extras, client, connection: &request.facts().login }
+}
+
+/// The value of `key_extras` of the scheme in use; empty without it.
 fn extras(request: &Request, configured: &ConfiguredLogins) -> Vec<u8> {
-    configured.key_extras.as_ref().map_or(Vec::new(), |extras| format::early(extras, request))
+    let value = credentials(request);
+    let format = value.and_then(|value| configured.extras_of(value));
+    format.map_or(Vec::new(), |extras| format::early(extras, request))
+}
+
+/// What a program has for the client that leads a handshake with it.
+pub(crate) fn handshake(request: &Request) -> Option<&Handshake> {
+    match request.login.get()? {
+        Ok(Checked::Missing { handshake, .. }) => handshake.as_ref(),
+        Ok(Checked::User { .. }) | Err(_) => None,
+    }
 }
 
 fn note(request: &Request, login: Result<Checked, Failure>) {
@@ -121,22 +140,5 @@ pub(crate) fn page(request: &Request) -> ErrorPage {
         PortMode::Forward => ErrorPage::ProxyLoginRequired,
         PortMode::Accel => ErrorPage::LoginRequired,
         PortMode::Intercept | PortMode::Tproxy => ErrorPage::AccessDenied,
-    }
-}
-
-/// Adds the fields that go with a status that asks for a login.
-pub(crate) fn challenge(request: &Request, status: u16, fields: &mut Fields) {
-    let name = match status {
-        _ if field(request).is_none() => return,
-        407 => FieldName::ProxyAuthenticate,
-        401 => FieldName::WwwAuthenticate,
-        _ => return,
-    };
-    if let Some(configured) = &request.snapshot().logins {
-        let is_stale =
-            matches!(request.login.get(), Some(Ok(Checked::Missing { is_stale: true, .. })));
-        for value in configured.logins.challenges(is_stale, request.received) {
-            fields.push(name, value.as_bytes());
-        }
     }
 }

@@ -129,7 +129,7 @@ async fn ask_parent(
     request: &Request,
     reached: Reached,
 ) -> Result<Opened, ServerError> {
-    let Reached { mut server, to, .. } = reached;
+    let Reached { mut server, to, is_pinned } = reached;
     let sent_at = core.now().secs();
     server.ask(&AskTunnel { request, login: to.login() }).await?;
     let mut head = ResponseHead::default();
@@ -139,7 +139,10 @@ async fn ask_parent(
         match head.status {
             100..=199 => {}
             200..=299 => return Ok(Opened::Tunnel(server)),
-            _ => return Answer::new(server, to, head, request, sent_at).map(Opened::Refused),
+            _ => {
+                let reached = Reached { server, to, is_pinned };
+                return Answer::new(reached, head, request, sent_at).map(Opened::Refused);
+            }
         }
     }
 }
@@ -184,8 +187,8 @@ enum Switched {
 
 async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Switched, Failure> {
     let request = &*job.request;
-    let Reached { mut server, to, .. } =
-        Route::new(core, request, &job.report).await.next().await?;
+    let Reached { mut server, to, is_pinned } =
+        Route::new(core, request, &job.report).await.pinned().next().await?;
     let manner = Manner { whole: false, upgrade: Some(offered), ..job.manner(&to) };
     let sent_at = core.now().secs();
     let mut head = ResponseHead::default();
@@ -202,7 +205,8 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
     asked.await.map_err(|error| Failure::from(&error))?;
     job.report.answered(&head, to.passes_logins());
     if head.status != 101 {
-        let answer = Answer::new(server, to, head, request, sent_at);
+        let reached = Reached { server, to, is_pinned };
+        let answer = Answer::new(reached, head, request, sent_at);
         return answer.map(Switched::No).map_err(|error| Failure::from(&error));
     }
     match upgrades::objection(request, offered, &head) {

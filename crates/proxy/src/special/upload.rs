@@ -75,9 +75,9 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>) -> Outcome {
 /// is tried again, because a body cannot be sent twice.
 async fn send(transaction: &mut Transaction<'_>, job: &Job) -> Result<Box<Answer>, UploadEnd> {
     let (core, request) = (transaction.core, transaction.request);
-    let connecting = async { Route::new(core, request, &job.report).await.next().await };
+    let connecting = async { Route::new(core, request, &job.report).await.pinned().next().await };
     let reached = transaction.while_it_stays(pin!(connecting)).await;
-    let Reached { mut server, to, .. } = reached.ok_or(UploadEnd::ClientGone)??;
+    let Reached { mut server, to, is_pinned } = reached.ok_or(UploadEnd::ClientGone)??;
     let upload = server.begin_upload(&Ask { request, manner: job.manner(&to) });
     transaction.client.limit_request_body(request.snapshot().body_limit_bytes());
     let mut pump = Box::new(BodyPump::new(upload));
@@ -85,7 +85,8 @@ async fn send(transaction: &mut Transaction<'_>, job: &Job) -> Result<Box<Answer
     let head = until_head(transaction, &mut pump, &mut server).await?;
     job.report.answered(&head, to.passes_logins());
     transaction.pump = Some(pump);
-    let answer = Answer::new(server, to, head, request, request_time);
+    let reached = Reached { server, to, is_pinned };
+    let answer = Answer::new(reached, head, request, request_time);
     answer.map_err(|error| Failure::from(&error).into())
 }
 

@@ -133,6 +133,7 @@ async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut wr
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
     };
     if let (Some(dir), None) = (&at_end, &part)
+        && !answer.is_pinned
         && let Some(body) = answer.server.whole_body()
         && store::store_lending(core, job, &mut writer, dir, body).await
     {
@@ -143,16 +144,18 @@ async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut wr
     match receive(core, job, &mut answer, &mut writer, stored, &mut at_end).await {
         Ok(()) => {
             writer.finish(answer.server.trailers());
+            let request_time = answer.request_time;
+            // Before anything is waited for: the client's next request may be for this connection.
+            answer.keep(core, &job.request);
             at_end.follow_if_short(core, job, &writer);
             if stored {
                 let (flow, written, writing) =
                     (Arc::clone(writer.flow()), writer.written(), writer.writing());
                 store::store(core, job, writer, at_end.dir.take()).await;
                 if let Some(part) = part.filter(|part| part.is_complete(written)) {
-                    parts::add(core, &job.request, answer.request_time, (&flow, writing), *part);
+                    parts::add(core, &job.request, request_time, (&flow, writing), *part);
                 }
             }
-            answer.keep(core, &job.request);
         }
         Err(reason) => writer.abort(reason),
     }

@@ -1,0 +1,91 @@
+//! A connection to a server that belongs to one connection of a client.
+//!
+//! NTLM, Negotiate and Kerberos log a connection in, not a request (against RFC 9110 11.7.3). After
+//! a login at a server, all requests on the connection to it are those of the user. So it is never
+//! pooled: it serves the client's connection that has logged in on it, and ends with that.
+
+use std::cell::{Cell, RefCell};
+
+use humboldt_net::connect::Connected;
+use humboldt_net::pool::{Poolable, ServerKey, ServerRef};
+
+/// The connection to a server that belongs to a client's connection, if there is one. A later one
+/// takes its place.
+#[derive(Default)]
+pub(crate) struct Pin {
+    pinned: RefCell<Option<Box<Pinned>>>,
+    is_over: Cell<bool>,
+}
+
+struct Pinned {
+    /// The server as the URL names it.
+    host: Box<[u8]>,
+    port: u16,
+    /// The server as the pool knows it: the parent, if there is one.
+    server: ServerKey,
+    /// `None` while a request uses it.
+    connection: Option<Connected>,
+}
+
+impl Pin {
+    /// Whether there is one for requests to this host.
+    pub(crate) fn is_for(&self, host: &[u8], port: u16) -> bool {
+        let pinned = self.pinned.borrow();
+        pinned.as_ref().is_some_and(|pinned| *pinned.host == *host && pinned.port == port)
+    }
+
+    /// Whether there is one to this server.
+    pub(crate) fn leads_to(&self, server: &ServerRef<'_>) -> bool {
+        let pinned = self.pinned.borrow();
+        pinned.as_ref().is_some_and(|pinned| is_same(server, &pinned.server))
+    }
+
+    /// Takes the connection to this server, unless the server has closed it, or `may_use` objects.
+    pub(crate) fn take(
+        &self,
+        server: &ServerRef<'_>,
+        may_use: impl Fn(&Connected) -> bool,
+    ) -> Option<Connected> {
+        let mut pinned = self.pinned.borrow_mut();
+        let pinned = pinned.as_deref_mut().filter(|pinned| is_same(server, &pinned.server))?;
+        let connection = pinned.connection.take()?;
+        (connection.is_reusable() && may_use(&connection)).then_some(connection)
+    }
+
+    /// Keeps a connection for further requests to this host.
+    pub(crate) fn put(
+        &self,
+        host: &[u8],
+        port: u16,
+        server: &ServerRef<'_>,
+        connection: Connected,
+    ) {
+        // A request may outlive its connection, where it goes on in the background.
+        if !self.is_over.get() {
+            let pinned = Pinned {
+                host: host.into(),
+                port,
+                server: ServerKey::from(server),
+                connection: Some(connection),
+            };
+            self.pinned.replace(Some(Box::new(pinned)));
+        }
+    }
+
+    /// The client's connection has ended.
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+        self.pinned.take();
+    }
+}
+
+fn is_same(server: &ServerRef<'_>, key: &ServerKey) -> bool {
+    (server.host, server.port, server.local) == (&*key.host, key.port, key.local)
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let server = self.pinned.borrow().as_ref().map(|pinned| pinned.server.clone());
+        f.debug_tuple("Pin").field(&server).finish()
+    }
+}
