@@ -111,7 +111,7 @@ fn a_connection_logs_in_and_others_do_not() {
 
 #[test]
 fn pipelined_requests_have_the_login_of_their_turn() {
-    let Ntlm { world, .. } = ntlm(ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm(ALLOW);
     let mut client = world.client();
     let (url, host) = (world.target("/a"), world.host());
     let get = |login: &str| format!("GET {url} HTTP/1.1\r\nHost: {host}\r\n{login}\r\n");
@@ -168,7 +168,7 @@ fn a_user_who_may_not_is_asked_again_or_refused() {
         ("http_access deny !staff all\n", 403),
         ("http_access allow staff\nhttp_access deny all\n", 403),
     ] {
-        let Ntlm { world, .. } = ntlm(rules);
+        let Ntlm { world, scripts: _scripts } = ntlm(rules);
         let mut client = world.client();
         let answer = log_in(&mut client, &world, "eve").expect(status);
         let wanted: &[&str] = if status == 407 { &["NTLM"] } else { &[] };
@@ -181,14 +181,14 @@ fn a_user_who_may_not_is_asked_again_or_refused() {
 
 #[test]
 fn a_login_that_fails_ends_the_connection() {
-    let Ntlm { world, .. } = ntlm(ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm(ALLOW);
     for name in ["wrong", "broken", "nobody"] {
         let mut client = world.client();
         let answer = log_in(&mut client, &world, name).expect(407);
         assert_eq!((offers(&answer), answer.field("Connection")), (vec!["NTLM"], Some("close")));
         assert!(client.closes());
     }
-    for odd in ["NTLM", "NTLM a b", "NTLM \u{1}", "Negotiate abc"] {
+    for odd in ["NTLM", "NTLM a b", "NTLM a\"", "Negotiate abc"] {
         let mut client = world.client();
         assert_eq!(offers(&ask_with(&mut client, &world, odd).expect(407)), ["NTLM"], "{odd}");
     }
@@ -199,7 +199,7 @@ fn a_login_that_fails_ends_the_connection() {
 
 #[test]
 fn a_process_that_dies_is_a_refusal_and_another_one_goes_on() {
-    let Ntlm { world, .. } = ntlm_with("1", ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm_with("1", ALLOW);
     let mut client = world.client();
     let answer = log_in(&mut client, &world, "dies").expect(503);
     assert!(offers(&answer).is_empty() && answer.text().contains("cannot be checked"));
@@ -235,7 +235,8 @@ fn a_client_that_leaves_gives_the_process_back() {
     let _ = log_in(&mut fourth, &world, "bo").expect(200);
     let _ = ask(&mut third, &world).expect(200);
     // Nor has one whose handshake is of no use to it, because no rule asks for a login.
-    let Ntlm { world, .. } = ntlm_with("1", "cache deny users\nhttp_access allow all\n");
+    let Ntlm { world, scripts: _scripts } =
+        ntlm_with("1", "cache deny users\nhttp_access allow all\n");
     let mut first = world.client();
     assert_eq!(offers(&ask_with(&mut first, &world, "NTLM first").expect(200)), [""; 0]);
     let mut second = world.client();
@@ -245,7 +246,7 @@ fn a_client_that_leaves_gives_the_process_back() {
 
 #[test]
 fn a_client_that_takes_its_time_gives_way_to_others() {
-    let Ntlm { world, .. } = ntlm_with("1 reservation-timeout=1", ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm_with("1 reservation-timeout=1", ALLOW);
     let mut slow = world.client();
     let process = challenge(&ask_with(&mut slow, &world, "NTLM first"));
     let mut other = world.client();
@@ -257,13 +258,15 @@ fn a_client_that_takes_its_time_gives_way_to_others() {
 
 #[test]
 fn connections_close_where_the_file_says_so_and_never_between_steps() {
-    let Ntlm { world, .. } = ntlm(&format!("auth_param ntlm keep_alive off\n{ALLOW}"));
+    let Ntlm { world, scripts: _scripts } =
+        ntlm(&format!("auth_param ntlm keep_alive off\n{ALLOW}"));
     let mut client = world.client();
     let answer = ask(&mut client, &world).expect(407);
     assert_eq!((offers(&answer), answer.field("Connection")), (vec!["NTLM"], Some("close")));
     assert!(client.closes());
     let _ = log_in(&mut world.client(), &world, "anna").expect(200);
-    let Ntlm { world, .. } = ntlm(&format!("client_persistent_connections off\n{ALLOW}"));
+    let Ntlm { world, scripts: _scripts } =
+        ntlm(&format!("client_persistent_connections off\n{ALLOW}"));
     let answer = ask(&mut world.client(), &world).expect(407);
     assert_eq!((offers(&answer), answer.field("Connection")), (vec!["NTLM"], Some("close")));
     let answer = log_in(&mut world.client(), &world, "anna").expect(200);
@@ -277,7 +280,7 @@ fn connections_close_where_the_file_says_so_and_never_between_steps() {
 
 #[test]
 fn a_body_may_come_with_each_step() {
-    let Ntlm { world, .. } = ntlm(ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm(ALLOW);
     let url = world.target("/up");
     let step = |client: &mut Client, login: &str, more: &[(&str, &str)], body: &[u8]| {
         let fields = [&[("Proxy-Authorization", login)], more].concat();
@@ -302,7 +305,7 @@ fn a_body_may_come_with_each_step() {
 
 #[test]
 fn a_tunnel_is_opened_by_the_last_step_on_the_same_connection() {
-    let Ntlm { world, .. } = ntlm(ALLOW);
+    let Ntlm { world, scripts: _scripts } = ntlm(ALLOW);
     let host = world.host();
     let mut client = world.client();
     let connect = |client: &mut Client, login: &str| {
@@ -354,7 +357,8 @@ fn curl_logs_in_with_ntlm() {
     assert_eq!(get(&["--data", "body"], "/up"), "taken 200 taken 200 ");
     assert_eq!(world.origin.last("/up").body.bytes, b"body");
     let lines = world.proxy.logged_times("TCP_MISS/200", 2);
-    assert!(lines.iter().all(|line| line.to_ascii_lowercase().contains(" anna ")), "{lines:?}");
+    // This helper writes other letters around the name.
+    assert!(lines.iter().all(|line| line.contains("anna")), "{lines:?}");
 }
 
 /// The schemes of a proxy with all of them, in the order in which they are offered.
@@ -366,7 +370,7 @@ fn offered(world: &World, fields: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn schemes_are_offered_in_their_order_or_as_auth_schemes_says() {
-    let Ntlm { world, .. } = ntlm(&format!(
+    let Ntlm { world, scripts: _scripts } = ntlm(&format!(
         "auth_param digest program /x/digest_file_auth {{dir}}/none\n\
          auth_param negotiate program HELPER\nauth_param basic program HELPER\n\
          acl old browser ^Old\nacl one browser ^One\n\
@@ -422,7 +426,7 @@ fn rules_helpers_and_parents_see_the_user() {
     let (parent, scripts) = (Origin::new(), Scripts::new());
     let (ip, port) = (parent.address().ip(), parent.address().port());
     let asks = scripts.helper("asks", "case $line in anna*) echo OK ;; *) echo ERR ;; esac");
-    let Ntlm { world, .. } = ntlm(&format!(
+    let Ntlm { world, scripts: _scripts } = ntlm(&format!(
         "cache_peer {ip} parent {port} 0 no-query name=named login=*:word\n\
          cache_peer {ip} parent {port} 0 no-query name=passed login=PASS\n\
          acl to_passed urlpath_regex passed\ncache_peer_access named deny to_passed\n\
@@ -443,7 +447,7 @@ fn rules_helpers_and_parents_see_the_user() {
     assert_eq!(parent.last("/passed").head.field("Proxy-Authorization"), None);
     let mut eve = world.client();
     let _ = log_in(&mut eve, &world, "eve").expect(403);
-    assert_eq!(scripts.asked("asks"), ["anna$", "eve$"]);
+    assert_eq!(scripts.asked("asks"), ["anna -$", "eve -$"]);
     // From a second address.
     let mut far = Client::from_to([127, 0, 0, 2].into(), world.proxy.address());
     let _ = log_in(&mut far, &world, "anna").expect(403);
@@ -455,7 +459,7 @@ fn rules_helpers_and_parents_see_the_user() {
 #[test]
 fn behind_a_balancer_each_connection_has_its_own_login() {
     let port = free_address();
-    let Ntlm { world, .. } = ntlm(&format!(
+    let Ntlm { world, scripts: _scripts } = ntlm(&format!(
         "http_port {port} require-proxy-header\nproxy_protocol_access allow all\n{ALLOW}"
     ));
     let announced = |client: &str| {
@@ -476,7 +480,8 @@ fn behind_a_balancer_each_connection_has_its_own_login() {
 /// A proxy before this one may send the requests of several clients on one connection.
 #[test]
 fn another_client_on_the_same_connection_is_not_the_user() {
-    let Ntlm { world, .. } = ntlm(&format!("follow_x_forwarded_for allow localhost\n{ALLOW}"));
+    let Ntlm { world, scripts: _scripts } =
+        ntlm(&format!("follow_x_forwarded_for allow localhost\n{ALLOW}"));
     let mut proxy = world.client();
     let mut get = |client: &str, login: &str| {
         let fields = [("X-Forwarded-For", client), ("Proxy-Authorization", login)];
@@ -491,7 +496,8 @@ fn another_client_on_the_same_connection_is_not_the_user() {
 
 #[test]
 fn a_reconfiguration_keeps_logins_unless_they_are_checked_in_another_way() {
-    let Ntlm { mut world, .. } = ntlm(&format!("auth_param ntlm children 3\n{ALLOW}"));
+    let Ntlm { mut world, scripts: _scripts } =
+        ntlm(&format!("auth_param ntlm children 3\n{ALLOW}"));
     let mut client = world.client();
     let _ = log_in(&mut client, &world, "anna").expect(200);
     let change = |world: &mut World, from: &str, to: &str| {
@@ -515,7 +521,7 @@ fn a_reconfiguration_keeps_logins_unless_they_are_checked_in_another_way() {
 
 #[test]
 fn lists_that_do_not_wait_know_a_user_who_has_logged_in() {
-    let Ntlm { world, .. } = ntlm(
+    let Ntlm { world, scripts: _scripts } = ntlm(
         "acl asked urlpath_regex ^/a\ntcp_outgoing_address 127.0.0.5 staff\n\
          request_header_add X-Staff yes staff\nlogformat staff %ru %un\n\
          access_log stdio:{dir}/staff.log staff staff\n\

@@ -2,7 +2,7 @@
 //! NTLM the login goes on with the next request of the same connection.
 
 use humboldt_conf::AuthScheme;
-use humboldt_exchange::{ClientExchange, ReplyHead, ReplySink, reason};
+use humboldt_exchange::{BodyLength, ClientExchange, ReplyHead, ReplySink, reason};
 use humboldt_http::{FieldName, Fields};
 use humboldt_logins::Handshake;
 
@@ -18,7 +18,9 @@ const DROPPED_BODY_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) async fn make_way(transaction: &mut Transaction<'_>) {
     let request = transaction.request;
     let goes_on = matches!(login::handshake(request), Some(Handshake::Next { .. }));
-    if !goes_on || !request.has_body() {
+    let is_too_long =
+        matches!(request.body, BodyLength::Known(bytes) if bytes > DROPPED_BODY_BYTES_MAX);
+    if !goes_on || !request.has_body() || is_too_long {
         return;
     }
     let client = &mut *transaction.client;
