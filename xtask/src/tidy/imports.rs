@@ -20,6 +20,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
         "errors.rs",
         "helped.rs",
         "outcome.rs",
+        "pin.rs",
         "request.rs",
         "shared.rs",
     ],

@@ -17,7 +17,7 @@ pub struct Authentication {
     /// NTLM, likewise.
     pub ntlm: Option<HandshakeAuth>,
     /// The schemes of the lines, in the order of their first ones: they are offered in this order.
-    pub order: Vec<AuthScheme>,
+    pub(crate) order: Vec<AuthScheme>,
 }
 
 impl Authentication {
@@ -100,7 +100,7 @@ pub struct OfferedSchemes {
     /// The condition.
     pub terms: Vec<AclTerm>,
     /// The place of the line.
-    pub location: Location,
+    pub(crate) location: Location,
 }
 
 /// The way in which a user's secret of Digest is found.

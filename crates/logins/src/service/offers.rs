@@ -1,7 +1,7 @@
 //! The schemes that clients are offered, and the fields that ask them for a login.
 
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::AuthScheme;
+use humboldt_conf::{AuthScheme, HandshakeAuth};
 
 use super::Logins;
 use crate::user::Checked;
@@ -53,6 +53,6 @@ impl Logins {
     /// Whether the connection ends behind the answer that first offers this scheme (`keep_alive
     /// off`).
     pub fn closes(&self, scheme: AuthScheme) -> bool {
-        self.handshake(scheme).is_some_and(|auth| !auth.keep_alive)
+        self.handshake(scheme).is_some_and(|auth: &HandshakeAuth| !auth.keep_alive)
     }
 }
