@@ -129,6 +129,37 @@ fn pipelined_requests_have_the_login_of_their_turn() {
     let _ = challenge(&answer);
 }
 
+/// More clients than processes, all at the same time.
+#[test]
+fn a_crowd_of_users_is_never_mixed() {
+    let lines = format!("request_header_add X-User \"%un\" all\n{ALLOW}");
+    let Ntlm { world, scripts: _scripts } = ntlm_with("3 queue-size=50", &lines);
+    let names: Vec<String> = (0..16).map(|number| format!("user{number}")).collect();
+    let path = |name: &str| format!("/{name}");
+    for name in &names {
+        world.origin.on(&path(name), Reply::ok("x").with("Cache-Control", "no-store"));
+    }
+    std::thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    let mut client = world.client();
+                    let _ = log_in(&mut client, &world, name).expect(200);
+                    for _ in 0..5 {
+                        client.request("GET", &world.target(&path(name)), &[], b"");
+                        let _ = client.response().expect(200);
+                    }
+                }
+            });
+        }
+    });
+    for name in &names {
+        let requests = world.origin.requests(&path(name));
+        let is_own = |one: &humboldt_tests::origin::Request| one.field("X-User") == Some(name);
+        assert!(requests.len() == 15 && requests.iter().all(is_own), "{name}");
+    }
+}
+
 #[test]
 fn other_credentials_on_the_connection_are_another_login() {
     let scripts = Scripts::new();
@@ -312,6 +343,8 @@ fn a_tunnel_is_opened_by_the_last_step_on_the_same_connection() {
         client.request("CONNECT", &host, &[("Host", &host), ("Proxy-Authorization", login)], b"");
         client.response_to("CONNECT")
     };
+    let first = connect(&mut client, "Bearer x").expect(407);
+    assert_eq!((offers(&first), first.field("Connection")), (vec!["NTLM"], None));
     let process = challenge(&connect(&mut client, "NTLM first"));
     let _ = connect(&mut client, &format!("NTLM anna.{process}")).expect(200);
     client.send(format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n"));

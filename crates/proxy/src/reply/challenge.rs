@@ -64,16 +64,21 @@ pub(crate) fn add(
         request.facts().login.forget();
         may_begin = false;
     }
-    let mut closes = matches!(handshake, Some(Handshake::Failed { .. }));
+    let (mut begins, mut closes) = (false, matches!(handshake, Some(Handshake::Failed { .. })));
     let list = configured.offers.iter().find(|(_, list)| access::matches(list, request));
     for scheme in configured.logins.offered(list.map(|(schemes, _)| &schemes[..])) {
-        if may_begin || matches!(scheme, AuthScheme::Basic | AuthScheme::Digest) {
+        let is_of_request = matches!(scheme, AuthScheme::Basic | AuthScheme::Digest);
+        if may_begin || is_of_request {
+            begins |= !is_of_request;
             closes |= handshake.is_none() && configured.logins.closes(scheme);
             push(scheme);
         }
     }
     if closes {
         client.close_behind();
+    } else if begins && request.snapshot().config.client_persistent_connections {
+        // Also behind CONNECT: the client need not connect again for its first step.
+        client.keep_open();
     }
 }
 
