@@ -46,7 +46,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "connection-auth" "[=on|off|auto]", "Whether clients may log in at servers behind it with NTLM, Negotiate and Kerberos, which log connections in. `auto`, the default: with `originserver`, or where it says so itself with `Proxy-Support: Session-Based-Authentication`.";
         "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
     }
-    Status::Ignored("users are not authenticated, so parents are tried in the order of the file") => {
+    Status::Ignored("the name of the user chooses no parent: they are tried in the order of the file") => {
         "userhash" "", "The name of the user decides.";
     }
     Status::Ignored("the whole URL decides") => {
