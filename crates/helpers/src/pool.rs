@@ -210,11 +210,13 @@ impl Pool {
             state.calm();
         }
         if is_retried {
+            state.retry(Job { retries: job.retries + 1, ..job });
+            state.kick(&self.definition, now);
+            // Nobody waits for the lock while the message is written.
+            drop(state);
             let name = &self.definition.name;
             let why = String::from_utf8_lossy(reply.get("message").unwrap_or_default());
             tracing::warn!("{name} #{child} says that it is broken ({why}): asked again");
-            state.retry(Job { retries: job.retries + 1, ..job });
-            state.kick(&self.definition, now);
         } else {
             state.kick(&self.definition, now);
             drop(state);
@@ -261,21 +263,7 @@ impl Pool {
                 0 => Life::Useless,
             };
         }
-        if *end != End::Told {
-            let rest = state.rest_after(life, now);
-            let name = &self.definition.name;
-            let what = match end {
-                End::Fault(why) => format!("is ended, because {why}"),
-                _ => "has ended".to_owned(),
-            };
-            match rest.is_zero() {
-                true => tracing::warn!("{name} #{child} {what}"),
-                false => tracing::error!(
-                    "{name} #{child} {what}; no other process is started within {} ms",
-                    rest.as_millis()
-                ),
-            }
-        }
+        let rest = (*end != End::Told).then(|| state.rest_after(life, now));
         for job in left {
             let is_again = *end == End::Itself && job.retries == 0 && !hurries;
             match is_again && !job.answer.is_closed() {
@@ -296,21 +284,39 @@ impl Pool {
         state.kick(&self.definition, now);
         drop(state);
         self.keeper.notify_one();
+        rest.inspect(|rest| self.report_end(child, end, *rest));
+    }
+
+    /// Says that a process has ended that was not told to.
+    fn report_end(&self, child: u64, end: &End, rest: Duration) {
+        let name = &self.definition.name;
+        let what = match end {
+            End::Fault(why) => format!("is ended, because {why}"),
+            _ => "has ended".to_owned(),
+        };
+        match rest.is_zero() {
+            true => tracing::warn!("{name} #{child} {what}"),
+            false => tracing::error!(
+                "{name} #{child} {what}; no other process is started within {} ms",
+                rest.as_millis()
+            ),
+        }
     }
 
     /// No process could be started.
     pub(crate) fn start_failed(&self, why: &std::io::Error) {
         let (mut state, now) = (self.state.lock(), Instant::now());
         let rest = state.rest_after(Life::Useless, now);
+        if state.active() == 0 {
+            state.fail_waiting(&NoAnswer::NoProcess);
+        }
+        drop(state);
         tracing::error!(
             "{}: cannot run {}: {why}; tried again after {} ms",
             self.definition.name,
             self.definition.program(),
             rest.as_millis()
         );
-        if state.active() == 0 {
-            state.fail_waiting(&NoAnswer::NoProcess);
-        }
     }
 
     /// A process has ended and has been waited for.
