@@ -18,6 +18,7 @@ mod lists;
 mod loader;
 mod log_codes;
 mod log_format;
+mod page_files;
 mod posix;
 mod state;
 mod suggest;

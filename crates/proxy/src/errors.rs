@@ -9,6 +9,9 @@ use humboldt_http::{FieldName, Fields, date, escape};
 /// Most bytes of a URL that an error page repeats; the rest is cut.
 const URL_SHOWN_BYTES_MAX: usize = 512;
 
+/// The media type of pages for people.
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+
 macro_rules! error_pages {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $status:literal, $title:literal, $advice:literal;)+) => {
         /// Every error that the proxy itself answers with. The names are Squid's where it has one.
@@ -175,16 +178,21 @@ pub struct ErrorContext<'a> {
 /// Fields and body of an error answer. `html`: the client prefers HTML.
 pub fn render(context: &ErrorContext<'_>, html: bool) -> (Fields, Vec<u8>) {
     let (media_type, body) = match html {
-        true => ("text/html; charset=utf-8", html_body(context)),
+        true => (HTML, html_body(context)),
         false => ("text/plain; charset=utf-8", plain_body(context)),
     };
+    (fields(context.page.name(), media_type, context.now), body)
+}
+
+/// Fields of an error answer with this page.
+pub(crate) fn fields(page: &str, media_type: &str, now: UnixMillis) -> Fields {
     let mut fields = Fields::new();
-    fields.push(FieldName::Date, &date::format(context.now.secs()));
+    fields.push(FieldName::Date, &date::format(now.secs()));
     fields.push(FieldName::ContentType, media_type.as_bytes());
     fields.push_named(b"X-Content-Type-Options", b"nosniff");
     fields.push(FieldName::CacheControl, b"no-store");
-    fields.push_named(b"X-Squid-Error", format!("{} 0", context.page.name()).as_bytes());
-    (fields, body)
+    fields.push_named(b"X-Squid-Error", format!("{page} 0").as_bytes());
+    fields
 }
 
 /// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML

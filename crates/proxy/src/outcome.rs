@@ -90,7 +90,7 @@ impl Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// Name of the error page, or of the reason for cutting off the connection.
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     /// The reason that the page gives, or the name of the [`Cut`].
     pub(crate) detail: Cow<'static, str>,
 }
@@ -98,12 +98,17 @@ pub(crate) struct Fault {
 impl Fault {
     /// The error that led to this page, with the reason that the page gives.
     pub(crate) fn of_page(page: ErrorPage, detail: &str) -> Box<Self> {
-        Box::new(Self { code: page.name(), detail: detail.to_owned().into() })
+        Box::new(Self { code: page.name().into(), detail: detail.to_owned().into() })
+    }
+
+    /// The error that led to a page of the administrator's own.
+    pub(crate) fn of_own_page(name: &str) -> Box<Self> {
+        Box::new(Self { code: name.to_owned().into(), detail: "".into() })
     }
 
     /// The error that cut off a connection; `None` if the cut is no error.
     pub(crate) fn of_cut(cut: Cut) -> Option<Box<Self>> {
-        cut.error().map(|code| Box::new(Self { code, detail: cut.name().into() }))
+        cut.error().map(|code| Box::new(Self { code: code.into(), detail: cut.name().into() }))
     }
 }
 

@@ -138,7 +138,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
         ext_log: helped.and_then(|facts| facts.log.as_deref()),
         content_type,
-        error: outcome.fault.as_ref().map(|fault| fault.code),
+        error: outcome.fault.as_ref().map(|fault| &*fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         request: Some(&request.head.fields),
         notes: Some(&request.notes),

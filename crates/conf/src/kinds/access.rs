@@ -106,7 +106,8 @@ impl Kind for DenyInfos {
     const NAME: &'static str = "page and ACLs";
 
     fn apply(out: &mut Vec<DenyInfo>, line: &mut Line<'_>) -> Result<(), Problem> {
-        let page = line.expect("a page")?.text;
+        let page = line.expect("a page")?;
+        let location = line.location(&page);
         let mut acls = Vec::new();
         while let Some(token) = line.next()? {
             match line.state.acl(&token.text) {
@@ -119,7 +120,7 @@ impl Kind for DenyInfos {
             line.warn(&line.name.clone(), "no ACL follows: this line has no effect", None);
             return Ok(());
         }
-        out.push(DenyInfo { page, acls });
+        out.push(DenyInfo { page: page.text, acls, location, text: None });
         Ok(())
     }
 }

@@ -1,7 +1,10 @@
 //! Answers that the proxy makes itself: errors, manager pages, TRACE.
 
+use std::net::SocketAddr;
+
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, is_bodiless_status, reason};
+use humboldt_freshness::languages::preferred;
 use humboldt_http::{FieldName, Fields, Method, Version, date};
 use humboldt_logs::access::Tag;
 
@@ -13,6 +16,7 @@ use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::fetch::job::Failure;
 use crate::outcome::{Content, Fault, Outcome, RouteTaken};
 use crate::reply::head;
+use crate::reply::template::{self, PageFacts};
 use crate::request::Request;
 use crate::rules::access;
 use crate::rules::codes::{self, Facts};
@@ -84,7 +88,9 @@ pub(crate) async fn failed(
 ) -> Outcome {
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
-    let local = error_answer(core, request, failure.page, &failure.detail);
+    let server = outcome.route.as_ref().and_then(|route| route.peer);
+    let about = About { url: request.shown_url(), detail: &failure.detail, server };
+    let local = error_page(core, request, failure.page, &about);
     let outcome = Outcome { status: local.status, ..outcome };
     send(transaction, local, outcome).await
 }
@@ -105,7 +111,8 @@ pub(crate) async fn refused(
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
-        let answer = error_answer(core, request, page, &detail);
+        let about = About { url: request.shown_url(), detail: &detail, server };
+        let answer = error_page(core, request, page, &about);
         // The log names the rule; the client need not know it.
         let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
@@ -123,6 +130,15 @@ pub(crate) async fn refused(
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
         Some(Instead::Page(other, status)) => page(*other, status.or(Some(refusal.page.status()))),
+        Some(Instead::Own(name, text, status)) => {
+            let about = About { url: request.shown_url(), detail: &detail, server };
+            let facts = about.facts(core, request, name);
+            let status = status.unwrap_or(refusal.page.status());
+            let mut fields = errors::fields(name, errors::HTML, core.now());
+            login::challenge(request, status, &mut fields);
+            let fault = Some(Fault::of_own_page(name));
+            Local { status, fields, body: template::expand(text, &facts), fault }
+        }
         Some(Instead::Redirect(status, url)) => {
             let facts = Facts { request, server, now_s: core.now().secs() };
             let fault = Some(Fault::of_page(refusal.page, ""));
@@ -158,32 +174,74 @@ fn denied_redirect(facts: &Facts<'_>, status: Option<u16>, url: &str) -> Local {
     Local { status, fields, ..Local::default() }
 }
 
-/// The error page as an answer to `request`.
-pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
-    let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
-    error_page(core, request.shown_url(), page, detail, html)
+/// The facts about an error that its page tells.
+pub(crate) struct About<'a> {
+    /// The URL as the client sent it; empty if it could not be read.
+    pub(crate) url: &'a [u8],
+    /// The error in detail.
+    pub(crate) detail: &'a str,
+    /// The server that was asked.
+    pub(crate) server: Option<SocketAddr>,
 }
 
-/// The error page about this URL, as HTML or plain text.
+impl<'a> About<'a> {
+    fn facts(&self, core: &Core, request: &'a Request, name: &'a str) -> PageFacts<'a> {
+        let Self { url, detail, server } = *self;
+        PageFacts { request, url, name, detail, server, now_s: core.now().secs() }
+    }
+}
+
+/// The error page as an answer to `request`.
+pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
+    let about = About { url: request.shown_url(), detail, server: None };
+    error_page(core, request, page, &about)
+}
+
+/// The error page about this request: that of a template, or the built-in one as HTML or plain
+/// text.
 pub(crate) fn error_page(
     core: &Core,
-    url: &[u8],
+    request: &Request,
     page: ErrorPage,
-    detail: &str,
-    html: bool,
+    about: &About<'_>,
 ) -> Local {
+    let fault = Some(Fault::of_page(page, about.detail));
+    let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
+    let pages = &request.snapshot().pages;
+    let is_negotiated = html && pages.have_languages();
+    let wanted = match is_negotiated {
+        true => preferred(&request.head.fields),
+        false => Vec::new(),
+    };
+    let (mut fields, body) = match pages.find(page, html, &wanted) {
+        Some(found) => {
+            let mut fields = errors::fields(page.name(), errors::HTML, core.now());
+            if let Some(language) = found.language {
+                fields.push(FieldName::ContentLanguage, language.as_bytes());
+            }
+            (fields, template::expand(found.text, &about.facts(core, request, page.name())))
+        }
+        None => built_in(core, page, about, html),
+    };
+    if is_negotiated {
+        fields.push(FieldName::Vary, b"Accept-Language");
+    }
+    Local { status: page.status(), fields, body, fault }
+}
+
+/// Fields and body of the built-in page.
+fn built_in(core: &Core, page: ErrorPage, about: &About<'_>, html: bool) -> (Fields, Vec<u8>) {
     let snapshot = core.snapshot();
     let context = ErrorContext {
         page,
-        url,
-        detail,
+        url: about.url,
+        detail: about.detail,
         hostname: &snapshot.names.hostname,
         contact: &snapshot.names.contact,
         show_version: !snapshot.config.httpd_suppress_version_string,
         now: core.now(),
     };
-    let (fields, body) = errors::render(&context, html);
-    Local { status: page.status(), fields, body, fault: Some(Fault::of_page(page, detail)) }
+    errors::render(&context, html)
 }
 
 /// Sends an answer.
@@ -199,7 +257,8 @@ pub(crate) async fn send(
         false => BodyLength::Known(local.body.len() as u64),
     };
     let client = &mut *transaction.client;
-    head::send(client, request, &LocalHead { local: &local, request }, length);
+    let head = LocalHead { local: &local, request };
+    head::send(client, request, &head, Usage::Local, length);
     let whole = client.keep_body(&local.body).and_then(|()| client.finish(None));
     let sent = match whole {
         Ok(()) => client.flush().await.map_err(Cut::from),

@@ -79,7 +79,7 @@ async fn answer(
             true
         }
         // The kernel has been asked, and what was not kept is lost.
-        Question::Hardware { .. } | Question::Notes { .. } => false,
+        Question::Hardware { .. } | Question::Mark { .. } | Question::Notes { .. } => false,
         Question::ClientName { .. } if request.client_name.get().is_some() => false,
         Question::ClientName { .. } => {
             look_up_client(core, request).await;
@@ -300,6 +300,7 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::Mark, _) => "the netfilter mark of the client's connection is not known".to_owned(),
         (Need::Notes, _) => "there were more annotations than are kept".to_owned(),
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
@@ -565,9 +566,10 @@ pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
     hardware_address(client).ok()
 }
 
-/// Checks a list, and asks the kernel for the client's hardware address if the list needs it. It
-/// finds the same random bits whenever it is asked about one request, for example
-/// after it has waited; two lists find different ones, and so do two ACLs of a list, as in Squid.
+/// Checks a list, and asks the kernel for the client's hardware address, or for the mark of its
+/// connection, if the list needs it. It finds the same random bits whenever it is asked about one
+/// request, for example after it has waited; two lists find different ones, and so do two ACLs of a
+/// list, as in Squid.
 fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
     let random = request.snapshot().uses_random.then(|| {
         let of_request = *request.random.get_or_init(random);
@@ -578,11 +580,31 @@ fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) 
         None => list.check(subject),
         Some(_) => list.check(&Subject { random, ..*subject }),
     };
-    if !matches!(verdict, Verdict::Needs(Question::Hardware { .. })) {
-        return verdict;
+    let with = |known| list.check(&Subject { random, known, ..*subject });
+    // An entry that the kernel has dropped meanwhile is that of the connection.
+    let facts = request.facts();
+    let is_direct = subject.client_ip == unmapped(facts.client.ip());
+    let hardware = || hardware(subject).or(facts.hardware.filter(|_| is_direct));
+    let mark = || facts.netfilter_mark();
+    match verdict {
+        Verdict::Needs(Question::Hardware { .. }) => {
+            let known = Known { hardware: hardware(), ..subject.known };
+            match with(known) {
+                Verdict::Needs(Question::Mark { .. }) => with(Known { mark: mark(), ..known }),
+                verdict => verdict,
+            }
+        }
+        Verdict::Needs(Question::Mark { .. }) => {
+            let known = Known { mark: mark(), ..subject.known };
+            match with(known) {
+                Verdict::Needs(Question::Hardware { .. }) => {
+                    with(Known { hardware: hardware(), ..known })
+                }
+                verdict => verdict,
+            }
+        }
+        verdict => verdict,
     }
-    let known = Known { hardware: hardware(subject), ..subject.known };
-    list.check(&Subject { random, known, ..*subject })
 }
 
 thread_local! {
