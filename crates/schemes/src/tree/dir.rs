@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
-use humboldt_store::scheme::{SchemeError, SchemeStats};
+use humboldt_store::scheme::{Record, RecordKind, SchemeError, SchemeStats};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -35,6 +35,7 @@ use super::space::Space;
 use super::waiters::Waiters;
 use crate::health::{self, Health};
 use crate::lock::Lock;
+use crate::overload::Turns;
 use crate::{DirOptions, Levels};
 
 /// Number of key locks.
@@ -64,6 +65,7 @@ pub(crate) struct Counts {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) shed: AtomicU64,
+    pub(crate) shed_hits: AtomicU64,
     pub(crate) object_bytes: AtomicU64,
     evictions: AtomicU64,
     read_ops: AtomicU64,
@@ -123,6 +125,8 @@ pub(crate) struct Dir {
     /// Held from taking a victim out of the index until its removal is in the log.
     evicting: Mutex<()>,
     is_flush_queued: AtomicBool,
+    /// Objects evicted by stores since the last round of upkeep.
+    evicted_by_stores: AtomicU64,
     /// Objects that wait until files are unlinked.
     waiting_for_room: Arc<AtomicUsize>,
     open_files: AtomicU32,
@@ -231,6 +235,7 @@ impl Dir {
             key_locks: std::array::from_fn(|_| Mutex::default()),
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
+            evicted_by_stores: AtomicU64::new(0),
             waiting_for_room: Arc::default(),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
@@ -299,6 +304,14 @@ impl Dir {
         }
     }
 
+    /// Whether an object is not to be stored, as others are that come for the second time.
+    pub(crate) fn is_turned_away(&self, record: &Record, key: IndexKey) -> bool {
+        let refuses = |turns: &Turns| turns.refuses(&record.key, || self.engine.is_half_full());
+        record.kind == RecordKind::Object
+            && self.engine.turns().is_some_and(refuses)
+            && self.index.peek(key).is_none()
+    }
+
     /// An object is not stored or read, because too much is waiting.
     pub(crate) fn shed(&self) -> SchemeError {
         self.counts.shed.fetch_add(1, Ordering::Relaxed);
@@ -328,13 +341,22 @@ impl Dir {
         }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.rebuild.is_done() {
-            for _ in 0..EVICTIONS_PER_STORE {
-                if !self.space.is_above_high() || !self.evict_one() {
-                    break;
-                }
-            }
+            self.evict_for_store();
         }
         Ok(())
+    }
+
+    /// Near the high water mark each store evicts one object, and above it more: a round of upkeep
+    /// that did it for all stores of its second would hold up everything with its unlinks.
+    fn evict_for_store(self: &Arc<Self>) {
+        if self.space.is_near_high() && self.evict_one() {
+            self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
+        }
+        for _ in 1..EVICTIONS_PER_STORE {
+            if !self.space.is_above_high() || !self.evict_one() {
+                break;
+            }
+        }
     }
 
     /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
@@ -514,7 +536,9 @@ impl Dir {
         if !self.rebuild.is_done() {
             return;
         }
-        for _ in 0..self.space.eviction_quota().min(EVICTIONS_PER_ROUND) {
+        let evicted = self.evicted_by_stores.swap(0, Ordering::Relaxed);
+        let quota = self.space.eviction_quota().saturating_sub(evicted);
+        for _ in 0..quota.min(EVICTIONS_PER_ROUND) {
             if !self.space.is_above_low() || !self.evict_one() {
                 break;
             }
@@ -605,6 +629,7 @@ impl Dir {
         let counts = &self.counts;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (log_writes, log_bytes) = self.log.written();
+        let turns = self.engine.turns();
         SchemeStats {
             objects: self.index.len() as u64,
             used_bytes: self.space.used_bytes(),
@@ -615,7 +640,9 @@ impl Dir {
             writes: load(&counts.writes),
             evictions: load(&counts.evictions),
             errors: self.health.errors(),
-            shed: load(&counts.shed),
+            shed: load(&counts.shed) + turns.map_or(0, Turns::late_hits),
+            shed_hits: load(&counts.shed_hits) + turns.map_or(0, Turns::late_hits),
+            waits: turns.map_or(0, Turns::waits),
             read_ops: load(&counts.read_ops),
             read_bytes: load(&counts.read_bytes),
             write_ops: load(&counts.write_ops) + log_writes,

@@ -165,8 +165,16 @@ impl Scheme for TreeScheme {
         self.dir.in_service().is_ok() && self.dir.rebuild.is_done()
     }
 
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        let engine = &self.dir.engine;
+        engine.turns()?.turn(move || engine.is_half_full())
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
-        Box::pin(reader::open(&self.dir, key))
+        match self.dir.engine.turns() {
+            Some(turns) => turns.in_time(Box::pin(reader::open(&self.dir, key))),
+            None => Box::pin(reader::open(&self.dir, key)),
+        }
     }
 
     fn create<'a>(

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::FileEntry;
@@ -51,7 +52,12 @@ impl Failure {
         match error {
             EngineError::System(Errno::NOENT) => Self::Missing,
             EngineError::Short => Corrupt("file is short").into(),
-            error => Self::Refused(dir.failed(operation, number, error)),
+            error => {
+                if error == EngineError::Shed {
+                    dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
+                }
+                Self::Refused(dir.failed(operation, number, error))
+            }
         }
     }
 }
