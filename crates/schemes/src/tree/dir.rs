@@ -29,6 +29,7 @@ use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
+use super::object::WHOLE_FILE_BYTES_MAX;
 use super::operation::Counted;
 use super::rebuild::Rebuild;
 use super::space::Space;
@@ -171,6 +172,34 @@ pub(crate) struct Unlinked {
     outcome: Result<(), EngineError>,
     /// Set when the file could not be unlinked.
     has_failed: Option<Arc<AtomicBool>>,
+    /// An object that may still be in the file.
+    _replaced: Option<Replaced>,
+}
+
+/// An evicted object whose file is to be overwritten. When this is dropped, the file does not have
+/// it any more.
+pub(crate) struct Replaced {
+    dir: Arc<Dir>,
+    key: IndexKey,
+    number: u32,
+    file_bytes: u64,
+}
+
+impl Replaced {
+    /// The number of the file.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let dir = &self.dir;
+        dir.space.has_left(self.file_bytes);
+        dir.space.resize(self.file_bytes, 0);
+        take_key(&mut dir.lock_key(self.key).leaving, self.key);
+        dir.changed.wake_all();
+    }
 }
 
 impl Unlinked {
@@ -318,11 +347,13 @@ impl Dir {
         SchemeError::Busy("too many operations are waiting")
     }
 
-    /// Makes a written file the object of `key`. Its bytes are counted already.
+    /// Makes a written file the object of `key`. Its bytes are counted already. `has_evicted`:
+    /// another object has made way for it.
     pub(crate) fn publish(
         self: &Arc<Self>,
         key: IndexKey,
         entry: FileEntry,
+        has_evicted: bool,
     ) -> Result<(), SchemeError> {
         let (replaced, wants_flush) = {
             let mut state = self.lock_key(key);
@@ -341,15 +372,15 @@ impl Dir {
         }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.rebuild.is_done() {
-            self.evict_for_store();
+            self.evict_for_store(has_evicted);
         }
         Ok(())
     }
 
     /// Near the high water mark each store evicts one object, and above it more: a round of upkeep
     /// that did it for all stores of its second would hold up everything with its unlinks.
-    fn evict_for_store(self: &Arc<Self>) {
-        if self.space.is_near_high() && self.evict_one() {
+    fn evict_for_store(self: &Arc<Self>, has_evicted: bool) {
+        if !has_evicted && self.space.is_near_high() && self.evict_one() {
             self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
         }
         for _ in 1..EVICTIONS_PER_STORE {
@@ -493,27 +524,79 @@ impl Dir {
         file_bytes: u64,
         has_failed: Option<Arc<AtomicBool>>,
     ) {
-        self.space.is_leaving(file_bytes);
-        let outcome = Err(EngineError::Gone);
-        let dir = Arc::clone(self);
-        self.engine.unlink(number, Unlinked { dir, key, number, file_bytes, outcome, has_failed });
+        self.hand_in(number, self.unlinked(key, number, file_bytes, has_failed, None));
+    }
+
+    /// The same for a file that may still have the object that was to be overwritten.
+    pub(crate) fn unlink_replacing(
+        self: &Arc<Self>,
+        key: IndexKey,
+        number: u32,
+        file_bytes: u64,
+        replaced: Option<Replaced>,
+    ) {
+        self.hand_in(number, self.unlinked(key, number, file_bytes, None, replaced));
+    }
+
+    fn unlinked(
+        self: &Arc<Self>,
+        key: IndexKey,
+        number: u32,
+        file_bytes: u64,
+        has_failed: Option<Arc<AtomicBool>>,
+        replaced: Option<Replaced>,
+    ) -> Unlinked {
+        let (dir, outcome) = (Arc::clone(self), Err(EngineError::Gone));
+        Unlinked { dir, key, number, file_bytes, outcome, has_failed, _replaced: replaced }
+    }
+
+    fn hand_in(&self, number: u32, then: Unlinked) {
+        self.space.is_leaving(then.file_bytes);
+        self.engine.unlink(number, then);
     }
 
     fn evict_one(self: &Arc<Self>) -> bool {
         if self.engine.unlinks_are_full() {
             return false;
         }
-        let (key, entry, wants_flush) = {
+        let Some((key, entry, _)) = self.pop_victim() else { return false };
+        self.unlink(key, entry, None);
+        true
+    }
+
+    /// Takes the policy's first candidate out of the index. Its key is marked as leaving, and its
+    /// removal is logged. Also whether its file may be in use by others for long.
+    fn pop_victim(self: &Arc<Self>) -> Option<(IndexKey, FileEntry, bool)> {
+        let (key, entry, is_in_use, wants_flush) = {
             let _evicting = self.evicting.lock();
-            let Some((key, entry)) = self.index.pop_victim() else { return false };
+            let (key, entry) = self.index.pop_victim()?;
             let mut state = self.lock_key(key);
             state.leaving.push(key);
-            (key, entry, self.log.append(LogRecord::Remove(key, entry.file)))
+            // Readers of a longer file keep it open.
+            let is_in_use =
+                file_bytes(entry) > WHOLE_FILE_BYTES_MAX || state.updating.contains(&key);
+            (key, entry, is_in_use, self.log.append(LogRecord::Remove(key, entry.file)))
         };
         self.flush_if(wants_flush);
-        self.unlink(key, entry, None);
         self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        true
+        Some((key, entry, is_in_use))
+    }
+
+    /// Evicts an object near the high water mark, whose file is then overwritten. `None` if that is
+    /// not so, or if its file cannot be used again: it is unlinked.
+    pub(crate) fn evict_to_reuse(self: &Arc<Self>) -> Option<Replaced> {
+        if !self.rebuild.is_done() || !self.space.is_near_high() || self.is_closed() {
+            return None;
+        }
+        let (key, entry, is_in_use) = self.pop_victim()?;
+        self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
+        if is_in_use {
+            self.unlink(key, entry, None);
+            return None;
+        }
+        let file_bytes = file_bytes(entry);
+        self.space.is_leaving(file_bytes);
+        Some(Replaced { dir: Arc::clone(self), key, number: entry.file, file_bytes })
     }
 
     /// One round of housekeeping.
@@ -537,7 +620,11 @@ impl Dir {
             return;
         }
         let evicted = self.evicted_by_stores.swap(0, Ordering::Relaxed);
-        let quota = self.space.eviction_quota().saturating_sub(evicted);
+        // Stores evict for themselves, and use files again; upkeep would only unlink them.
+        let quota = match evicted > 0 && !self.space.is_above_high() {
+            true => 0,
+            false => self.space.eviction_quota(),
+        };
         for _ in 0..quota.min(EVICTIONS_PER_ROUND) {
             if !self.space.is_above_low() || !self.evict_one() {
                 break;

@@ -2,7 +2,7 @@
 //!
 //! It asks for the objects that the load asks the program for. An object that it has is read from
 //! its file; any other one is written to a new file, and when the store is full, the object that was
-//! used least recently is unlinked before. There are no heads, no checksums, no log and no network.
+//! used least recently is unlinked before, or its file is overwritten. There are no heads, no checksums, no log and no network.
 
 use crate::Outcome;
 use crate::bench::drive::Order;
@@ -34,8 +34,8 @@ pub(super) struct Loop {
     pub(super) objects: u64,
     pub(super) zipf: f64,
     pub(super) seed: u64,
-    /// A number that has become free rests as long as possible; otherwise it is used again at once.
-    pub(super) rests: bool,
+    /// The file of the object that leaves is overwritten, rather than unlinked.
+    pub(super) reuses: bool,
     /// It ends when so many have been stored, or after this time.
     pub(super) stores: u64,
     pub(super) limit: Duration,
@@ -123,7 +123,7 @@ impl Loop {
                         unlinkat(root, name(leaves), AtFlags::empty())?;
                         lock(state).free.push_back(leaves);
                     }
-                    write(root, number, &bytes)?;
+                    write(root, number, &bytes, self.reuses)?;
                     lock(state).is_stored(object, number);
                 }
             }
@@ -169,8 +169,12 @@ impl State {
         }
         let leaves = if self.files.len() >= course.files_max { self.evict() } else { None };
         self.files.insert(object, (None, self.time));
-        let free = if course.rests { self.free.pop_front() } else { self.free.pop_back() };
-        let number = free.unwrap_or_else(|| {
+        if course.reuses
+            && let Some(number) = leaves
+        {
+            return Some(Step::Store { object, number, leaves: None });
+        }
+        let number = self.free.pop_front().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
@@ -224,8 +228,9 @@ fn read(root: &OwnedFd, number: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-fn write(root: &OwnedFd, number: u32, bytes: &[u8]) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+fn write(root: &OwnedFd, number: u32, bytes: &[u8], reuses: bool) -> Result<(), Errno> {
+    let only_new = if reuses { OFlags::empty() } else { OFlags::EXCL };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | only_new;
     let file = openat(root, name(number), flags, Mode::from_raw_mode(0o640))?;
     match rustix::io::pwrite(&file, bytes, 0)? {
         written if written == bytes.len() => Ok(()),
@@ -248,7 +253,7 @@ mod tests {
             objects: 400,
             zipf: 0.8,
             seed: 7,
-            rests: false,
+            reuses: false,
             stores: 500,
             limit: Duration::from_secs(60),
             slice: 100,

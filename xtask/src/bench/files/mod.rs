@@ -66,7 +66,7 @@ const SCHEMES: [(&str, usize); 3] = [("ufs", 1), ("aufs", 16), ("diskd", 1)];
 /// Something that has its course.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Runner {
-    Bare { threads: usize },
+    Bare { threads: usize, reuses: bool },
     Program { scheme: &'static str, overload: Option<&'static str>, is_old: bool },
 }
 
@@ -90,8 +90,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         "Objects of 13 KiB on ext4 (noatime), on a loop device that allows {IOPS} reads and {IOPS} writes a second; writers \
          wait from {} MB that are not on the device. Store of {} MB; {OBJECTS} objects, popular by Zipf's law with exponent \
          {ZIPF}. Median of {rounds} rounds, and range. Filling: until the store is full; full: after as much again has been \
-         stored. The bare loop does the same creates, writes, reads and unlinks, with as many threads as the scheme has for \
-         its files. {CONNECTIONS} clients in a closed loop.",
+         stored. The bare loop does the creates, writes, reads and unlinks of such a store, with as many threads as the scheme has for \
+         its files; or it overwrites the files of objects that leave, as the program does. {CONNECTIONS} clients in a closed loop.",
         DIRTY_BYTES_MAX >> 20,
         CAPACITY_BYTES >> 20
     ));
@@ -130,7 +130,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 
 fn runners(plan: &Plan, scheme: &'static str, threads: usize) -> Vec<Runner> {
     let program = |overload, is_old| Runner::Program { scheme, overload, is_old };
-    let mut runners = vec![Runner::Bare { threads }];
+    let bare = |reuses| Runner::Bare { threads, reuses };
+    let mut runners = vec![bare(false), bare(true)];
     match scheme {
         "ufs" => runners.push(program(None, false)),
         _ => runners.extend([program(Some("wait"), false), program(Some("shed"), false)]),
@@ -142,8 +143,11 @@ fn runners(plan: &Plan, scheme: &'static str, threads: usize) -> Vec<Runner> {
 impl Runner {
     fn name(self) -> String {
         match self {
-            Self::Bare { threads: 1 } => "bare loop".to_owned(),
-            Self::Bare { threads } => format!("bare loop, {threads} threads"),
+            Self::Bare { threads, reuses } => {
+                let threads = if threads == 1 { "1 thread" } else { &format!("{threads} threads") };
+                let files = if reuses { ", files overwritten" } else { "" };
+                format!("bare loop, {threads}{files}")
+            }
             Self::Program { scheme, is_old: true, .. } => format!("old {scheme}"),
             Self::Program { scheme, overload: None, .. } => scheme.to_owned(),
             Self::Program { scheme, overload: Some(overload), .. } => {
@@ -185,7 +189,9 @@ fn run_course(
         return Err(format!("{}: {}", skipped.what, skipped.reason).into());
     }
     let slices = match runner {
-        Runner::Bare { threads } => bare_course(plan, &environment, threads, seed)?,
+        Runner::Bare { threads, reuses } => {
+            bare_course(plan, &environment, (threads, reuses), seed)?
+        }
         Runner::Program { scheme, overload, is_old } => {
             let program = if is_old { &plan.old } else { &plan.humboldt };
             let program = program.as_deref().ok_or("humboldt is not there")?;
@@ -219,7 +225,7 @@ fn run_course(
 fn bare_course(
     plan: &Plan,
     environment: &Environment,
-    threads: usize,
+    (threads, reuses): (usize, bool),
     seed: u64,
 ) -> Outcome<Vec<Slice>> {
     let folder = environment.stores().into_iter().next().ok_or("no store")?;
@@ -231,7 +237,7 @@ fn bare_course(
         objects: OBJECTS,
         zipf: ZIPF,
         seed,
-        rests: false,
+        reuses,
         stores: FILLS * files_max(),
         limit: COURSE_LIMIT,
         slice: SLICE,
