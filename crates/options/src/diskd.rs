@@ -11,8 +11,8 @@ use crate::{Levels, Overload};
 pub struct DiskdOptions {
     /// Its directories.
     pub levels: Levels,
-    /// `Q1=`: with more messages under way, nothing is stored that comes for the first time; with twice
-    /// as many, nothing; with four times as many, nothing is read.
+    /// `Q1=`: with more messages under way, nothing is stored that comes for the first time; with
+    /// twice as many, nothing; with four times as many, nothing is read.
     pub q1: u32,
     /// `Q2=`: with more messages under way, requests wait.
     pub q2: u32,

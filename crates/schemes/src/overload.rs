@@ -6,9 +6,9 @@
 //!
 //! With `wait`, an object that finds the queue half full waits for its turn before its body is
 //! fetched: so its client waits, and holds no memory meanwhile. Every store that ends lets another
-//! one in, in the order in which they came. Nobody waits longer than [`WAIT_MAX`]: a new object then
-//! goes on without a turn, and is stored if the queue takes it; a hit that waits for as long becomes
-//! a miss.
+//! one in, in the order in which they came. Nobody waits longer than [`WAIT_MAX`]: a new object
+//! then goes on without a turn, and is stored if the queue takes it; a hit that waits for as long
+//! becomes a miss.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -465,17 +465,8 @@ fn when_name(way: SubjectTlsWay) -> &'static str {
     }
 }
 
-impl Environment {
-    /// The same command under the limits of the stores' devices: for what is measured beside a
-    /// subject, on the same devices.
-    #[must_use]
-    pub fn limited(&self, command: &Command) -> Command {
-        joining(command, &self.groups.to_join().map(Path::to_path_buf).collect::<Vec<_>>())
-    }
-}
-
 /// The same command, run by a shell that joins the groups first.
-fn joining(plain: &Command, groups: &[PathBuf]) -> Command {
+pub(crate) fn joining(plain: &Command, groups: &[PathBuf]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", JOIN_GROUPS, "lab"]).args(groups).arg("--");
     command.arg(plain.get_program()).args(plain.get_args());

@@ -53,19 +53,20 @@ pub(crate) struct Arguments {
     /// humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions`, `store` and `files`: an older humboldt, built for
-    /// release, that has its turns as `old` in the same run, behind those of the newer one. `store`
-    /// prints the ratio of both for each scheme, taken round by round
+    /// For `hit`, `miss`, `memory`, `instructions`, `store` and `files`: an older humboldt, built
+    /// for release, that has its turns as `old` in the same run, behind those of the newer one.
+    /// `store` prints the ratio of both for each scheme, taken round by round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
-    /// For `store`, `page-cache`, `memory-mode`, `full` and `files`: how often every subject has its turn
+    /// For `store`, `page-cache`, `memory-mode`, `full` and `files`: how often every subject has
+    /// its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
     #[arg(long, default_value_t = restart::RING_OBJECTS)]
     objects: u64,
-    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode`, `full` and `files`: put the tables into
-    /// docs/storage.md as well
+    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode`, `full` and `files`: put the
+    /// tables into docs/storage.md as well
     #[arg(long)]
     write: bool,
 }

@@ -28,8 +28,8 @@ use crate::tree::EngineError;
 /// [`UNLINKS_MAX`].
 const LINE_MAX: usize = 4096;
 
-/// With more than this many times Q1 away, nothing is stored. From Q1 on, objects wait or are turned
-/// away that come for the first time.
+/// With more than this many times Q1 away, nothing is stored. From Q1 on, objects wait or are
+/// turned away that come for the first time.
 const STORES_PER_Q1: u32 = 2;
 
 /// With more than this many times Q1 away, no file is opened to be read. Long before that, nothing
@@ -441,8 +441,7 @@ impl State {
         self.away.saturating_add(u32::try_from(self.line.len()).unwrap_or(u32::MAX))
     }
 
-    /// The same without unlinking, for which nothing waits: a full directory unlinks a file for each
-    /// one that it stores.
+    /// The same without unlinking, for which nothing waits.
     fn begun(&self) -> u32 {
         self.pending().saturating_sub(u32::try_from(self.unlinks).unwrap_or(u32::MAX))
     }

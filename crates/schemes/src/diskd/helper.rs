@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
 use crate::lock::Lock;
-use crate::tree::files::{self, PAGE_BYTES, Tree};
+use crate::tree::files::{self, CACHE_PAGE_BYTES, Tree};
 use crate::tree::numbers::FILES_MAX;
 
 /// First argument of the program that makes it a helper.
@@ -247,13 +247,14 @@ impl Helper {
         })
     }
 
-    /// As [`files::write_whole`], out of the slot: the rest of its last page is in the file only until
-    /// the length is set.
+    /// As [`files::write_whole`], out of the slot: the rest of its last page is in the file only
+    /// until the length is set.
     fn write_whole(&self, file: &OwnedFd, request: &Message) -> Result<u32, Errno> {
         let before = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         let length = request.length;
-        let pages = length.next_multiple_of(PAGE_BYTES as u32).min(self.slot_bytes).max(length);
-        if before <= u64::from(length - length % PAGE_BYTES as u32) {
+        let pages =
+            length.next_multiple_of(CACHE_PAGE_BYTES as u32).min(self.slot_bytes).max(length);
+        if before <= u64::from(length - length % CACHE_PAGE_BYTES as u32) {
             return self.write(file, request);
         }
         self.write(file, &Message { length: pages, ..*request })?;

@@ -26,7 +26,8 @@ pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 /// With this many operations under way, the device is as busy as can be: load 1000.
 const LOAD_DEPTH: u64 = 64;
 
-/// With this many writes under way no object is begun to be stored. Reads have a queue of their own.
+/// With this many writes under way no object is begun to be stored. Reads have a queue of their
+/// own.
 const WRITES_MAX: usize = 1024;
 
 /// Why something was not read.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
-use humboldt_store::scheme::{Record, RecordKind, SchemeError, SchemeStats};
+use humboldt_store::scheme::{SchemeError, SchemeStats};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -29,8 +29,6 @@ use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
-use super::object::WHOLE_FILE_BYTES_MAX;
-use super::operation::Counted;
 use super::rebuild::Rebuild;
 use super::space::Space;
 use super::waiters::Waiters;
@@ -42,15 +40,8 @@ use crate::{DirOptions, Levels};
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;
 
-/// Most objects evicted at once to make room for one that is to be, or has just been, stored.
-const EVICTIONS_PER_STORE: usize = 64;
-
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
-
-/// Most objects that wait at one time until files are unlinked. Each of them holds its body in
-/// memory, and all of them look again after each unlink.
-pub(crate) const WAITING_FOR_ROOM_MAX: usize = 64;
 
 /// Objects whose log records one call of `maintain` rewrites, about.
 const REWRITE_OBJECTS_PER_ROUND: usize = 32_768;
@@ -68,7 +59,7 @@ pub(crate) struct Counts {
     pub(crate) shed: AtomicU64,
     pub(crate) shed_hits: AtomicU64,
     pub(crate) object_bytes: AtomicU64,
-    evictions: AtomicU64,
+    pub(super) evictions: AtomicU64,
     read_ops: AtomicU64,
     read_bytes: AtomicU64,
     write_ops: AtomicU64,
@@ -124,12 +115,12 @@ pub(crate) struct Dir {
     numbers: Mutex<Numbers>,
     key_locks: [Mutex<KeyState>; KEY_LOCKS],
     /// Held from taking a victim out of the index until its removal is in the log.
-    evicting: Mutex<()>,
+    pub(super) evicting: Mutex<()>,
     is_flush_queued: AtomicBool,
     /// Objects evicted by stores since the last round of upkeep.
-    evicted_by_stores: AtomicU64,
+    pub(super) evicted_by_stores: AtomicU64,
     /// Objects that wait until files are unlinked.
-    waiting_for_room: Arc<AtomicUsize>,
+    pub(super) waiting_for_room: Arc<AtomicUsize>,
     open_files: AtomicU32,
     is_closed: AtomicBool,
     /// Holds the lock on the directory until it is closed.
@@ -186,6 +177,13 @@ pub(crate) struct Replaced {
 }
 
 impl Replaced {
+    /// The object of `key`, which is marked as leaving, in file `entry.file`.
+    pub(crate) fn new(dir: &Arc<Dir>, key: IndexKey, entry: FileEntry) -> Self {
+        let file_bytes = file_bytes(entry);
+        dir.space.is_leaving(file_bytes);
+        Self { dir: Arc::clone(dir), key, number: entry.file, file_bytes }
+    }
+
     /// The number of the file.
     pub(crate) fn number(&self) -> u32 {
         self.number
@@ -333,14 +331,6 @@ impl Dir {
         }
     }
 
-    /// Whether an object is not to be stored, as others are that come for the second time.
-    pub(crate) fn is_turned_away(&self, record: &Record, key: IndexKey) -> bool {
-        let refuses = |turns: &Turns| turns.refuses(&record.key, || self.engine.is_half_full());
-        record.kind == RecordKind::Object
-            && self.engine.turns().is_some_and(refuses)
-            && self.index.peek(key).is_none()
-    }
-
     /// An object is not stored or read, because too much is waiting.
     pub(crate) fn shed(&self) -> SchemeError {
         self.counts.shed.fetch_add(1, Ordering::Relaxed);
@@ -375,55 +365,6 @@ impl Dir {
             self.evict_for_store(has_evicted);
         }
         Ok(())
-    }
-
-    /// Near the high water mark each store evicts one object, and above it more: a round of upkeep
-    /// that did it for all stores of its second would hold up everything with its unlinks.
-    fn evict_for_store(self: &Arc<Self>, has_evicted: bool) {
-        if !has_evicted && self.space.is_near_high() && self.evict_one() {
-            self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
-        }
-        for _ in 1..EVICTIONS_PER_STORE {
-            if !self.space.is_above_high() || !self.evict_one() {
-                break;
-            }
-        }
-    }
-
-    /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
-    /// there is no room, and none to come, or if too many new objects wait for it.
-    pub(crate) async fn make_room(self: &Arc<Self>, before: u64, after: u64) -> bool {
-        let mut place = None;
-        let try_now = || {
-            for _ in 0..EVICTIONS_PER_STORE {
-                if self.space.try_resize(before, after) {
-                    return Some(true);
-                }
-                if self.space.will_have_room(before, after)
-                    || !self.rebuild.is_done()
-                    || !self.evict_one()
-                {
-                    break;
-                }
-            }
-            if self.space.try_resize(before, after) {
-                return Some(true);
-            }
-            // An evicted object gives its bytes back when it is unlinked.
-            if !self.space.will_have_room(before, after) || self.is_closed() {
-                return Some(false);
-            }
-            // An object that is being written goes on: what it has written would be lost.
-            if place.is_none() && before == 0 {
-                if self.waiting_for_room.load(Ordering::Relaxed) >= WAITING_FOR_ROOM_MAX {
-                    self.shed();
-                    return Some(false);
-                }
-                place = Some(Counted::new(&self.waiting_for_room));
-            }
-            None
-        };
-        self.changed.until(try_now).await
     }
 
     /// Drops the record of `key` in file `entry.file`, if it is still there: the file is missing or
@@ -553,50 +494,6 @@ impl Dir {
     fn hand_in(&self, number: u32, then: Unlinked) {
         self.space.is_leaving(then.file_bytes);
         self.engine.unlink(number, then);
-    }
-
-    fn evict_one(self: &Arc<Self>) -> bool {
-        if self.engine.unlinks_are_full() {
-            return false;
-        }
-        let Some((key, entry, _)) = self.pop_victim() else { return false };
-        self.unlink(key, entry, None);
-        true
-    }
-
-    /// Takes the policy's first candidate out of the index. Its key is marked as leaving, and its
-    /// removal is logged. Also whether its file may be in use by others for long.
-    fn pop_victim(self: &Arc<Self>) -> Option<(IndexKey, FileEntry, bool)> {
-        let (key, entry, is_in_use, wants_flush) = {
-            let _evicting = self.evicting.lock();
-            let (key, entry) = self.index.pop_victim()?;
-            let mut state = self.lock_key(key);
-            state.leaving.push(key);
-            // Readers of a longer file keep it open.
-            let is_in_use =
-                file_bytes(entry) > WHOLE_FILE_BYTES_MAX || state.updating.contains(&key);
-            (key, entry, is_in_use, self.log.append(LogRecord::Remove(key, entry.file)))
-        };
-        self.flush_if(wants_flush);
-        self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        Some((key, entry, is_in_use))
-    }
-
-    /// Evicts an object near the high water mark, whose file is then overwritten. `None` if that is
-    /// not so, or if its file cannot be used again: it is unlinked.
-    pub(crate) fn evict_to_reuse(self: &Arc<Self>) -> Option<Replaced> {
-        if !self.rebuild.is_done() || !self.space.is_near_high() || self.is_closed() {
-            return None;
-        }
-        let (key, entry, is_in_use) = self.pop_victim()?;
-        self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
-        if is_in_use {
-            self.unlink(key, entry, None);
-            return None;
-        }
-        let file_bytes = file_bytes(entry);
-        self.space.is_leaving(file_bytes);
-        Some(Replaced { dir: Arc::clone(self), key, number: entry.file, file_bytes })
     }
 
     /// One round of housekeeping.

@@ -257,7 +257,7 @@ pub(crate) fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> Result
 }
 
 /// The unit in which the system caches files.
-pub(crate) const PAGE_BYTES: usize = 4096;
+pub(crate) const CACHE_PAGE_BYTES: usize = 4096;
 
 /// Makes `bytes` the contents of a file. Of one that is there, whole pages are overwritten, because
 /// the system would have to read the last one otherwise. It is never emptied first: ext4 starts
@@ -265,17 +265,17 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) fn write_whole(file: impl AsFd, bytes: &[u8]) -> Result<(), Errno> {
     let before = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
     let len = bytes.len() as u64;
-    let last_page = len - len % PAGE_BYTES as u64;
+    let last_page = len - len % CACHE_PAGE_BYTES as u64;
     if before <= last_page {
         write_all_at(&file, bytes, 0)?;
     } else {
         let (first, last) = bytes.split_at(last_page as usize);
-        let mut page = [0; PAGE_BYTES];
+        let mut page = [0; CACHE_PAGE_BYTES];
         page[..last.len()].copy_from_slice(last);
         write_all_at(&file, first, 0)?;
         write_all_at(&file, &page, last_page)?;
     }
-    match before > last_page && before.max(last_page + PAGE_BYTES as u64) != len {
+    match before > last_page && before.max(last_page + CACHE_PAGE_BYTES as u64) != len {
         true => set_len(&file, len),
         false => Ok(()),
     }

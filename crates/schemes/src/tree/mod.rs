@@ -13,6 +13,7 @@ mod dir;
 #[cfg(test)]
 mod disorder;
 mod engine;
+mod evict;
 pub(crate) mod files;
 mod format;
 mod layout;
@@ -52,6 +53,7 @@ pub(crate) use self::dir::Unlinked;
 pub(crate) use self::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 pub(crate) use self::files::Tree;
 use self::format::BLOCK_BYTES;
+pub(crate) use self::format::WHOLE_FILE_BYTES_MAX;
 use self::layout::Claimed;
 use self::log::SwapLog;
 pub(crate) use self::operation::{Completer, Counted, Operation};

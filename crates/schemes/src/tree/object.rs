@@ -14,11 +14,9 @@ use super::engine::{Engine, EngineError, File, Handle, OpenFor};
 use super::files;
 use super::format::{
     self, BLOCK_BYTES, Corrupt, FOOTER_BYTES, Footer, HEADER_BYTES, Header, Table, UNIT_BYTES,
+    WHOLE_FILE_BYTES_MAX,
 };
 use super::operation::at_once;
-
-/// Files up to this length are read with one system call, and no descriptor is kept.
-pub(crate) const WHOLE_FILE_BYTES_MAX: u64 = BLOCK_BYTES as u64 + 16 * 1024;
 
 /// The end of a longer file, with the footer and usually the table, that is read at once.
 const TAIL_BYTES: u64 = 4096;

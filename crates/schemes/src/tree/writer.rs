@@ -257,8 +257,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// A full directory evicts an object for this one: its file is overwritten, which costs the file
-    /// system much less than to unlink one and to create another.
+    /// A full directory evicts an object for this one: its file is overwritten, so that no inode
+    /// and no name is given back and taken again.
     fn take_file_of_another(&mut self) -> bool {
         let Some(replaced) = self.dir.evict_to_reuse() else { return false };
         self.file.reuse(replaced);

@@ -1,8 +1,9 @@
 //! The bare loop beside the file schemes: the file operations of a cache that does nothing else.
 //!
 //! It asks for the objects that the load asks the program for. An object that it has is read from
-//! its file; any other one is written to a new file, and when the store is full, the object that was
-//! used least recently is unlinked before, or its file is overwritten. There are no heads, no checksums, no log and no network.
+//! its file; any other one is written to a new file, and when the store is full, the object that
+//! was used least recently is unlinked before, or its file is overwritten. There are no heads, no
+//! checksums, no log and no network.
 
 use crate::Outcome;
 use crate::bench::drive::Order;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 3;
 
 /// Operations a second that the device allows, of each kind.
-const IOPS: u64 = 1_000;
+const IOPS: u64 = 400;
 
 /// Writers wait as soon as so much is not on the device.
 const DIRTY_BYTES_MAX: u64 = 8 << 20;
@@ -52,7 +52,7 @@ const MEMORY_BYTES: u64 = 2 << 20;
 const FILLS: u64 = 3;
 
 /// A course that takes longer ends there.
-const COURSE_LIMIT: Duration = Duration::from_secs(90);
+const COURSE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Requests in a slice.
 const SLICE: u64 = 1_000;
