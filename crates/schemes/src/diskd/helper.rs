@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
 use crate::lock::Lock;
-use crate::tree::files::{self, CACHE_PAGE_BYTES, Tree};
+use crate::tree::files::Tree;
 use crate::tree::numbers::FILES_MAX;
 
 /// First argument of the program that makes it a helper.
@@ -208,9 +208,7 @@ impl Helper {
         match request.op {
             Op::Hello => return Err(Errno::INVAL),
             Op::ReadFile => return self.read(&self.tree.open(request.number)?, request),
-            Op::WriteFile => {
-                return self.write_whole(&self.tree.create_or_reuse(request.number)?, request);
-            }
+            Op::WriteFile => return self.write(&self.tree.create(request.number)?, request),
             Op::Read => {
                 return self.read(self.open.get(&request.handle).ok_or(Errno::BADF)?, request);
             }
@@ -245,21 +243,6 @@ impl Helper {
         self.transfer(request, |place, rest, offset| {
             self.memory.read_file(place, rest, file, offset)
         })
-    }
-
-    /// As [`files::write_whole`], out of the slot: the rest of its last page is in the file only
-    /// until the length is set.
-    fn write_whole(&self, file: &OwnedFd, request: &Message) -> Result<u32, Errno> {
-        let before = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        let length = request.length;
-        let pages =
-            length.next_multiple_of(CACHE_PAGE_BYTES as u32).min(self.slot_bytes).max(length);
-        if before <= u64::from(length - length % CACHE_PAGE_BYTES as u32) {
-            return self.write(file, request);
-        }
-        self.write(file, &Message { length: pages, ..*request })?;
-        files::set_len(file, length.into())?;
-        Ok(length)
     }
 
     fn write(&self, file: &OwnedFd, request: &Message) -> Result<u32, Errno> {

@@ -49,9 +49,9 @@ pub(crate) fn read_file(tree: &Tree, number: u32, len: usize) -> Result<Vec<u8>,
     files::read_whole(&file, len)?.ok_or(EngineError::Short)
 }
 
-/// Makes these bytes file `number`, which may be there.
+/// Creates file `number` with these bytes.
 pub(crate) fn write_file(tree: &Tree, number: u32, bytes: &[u8]) -> Result<(), EngineError> {
-    Ok(files::write_whole(tree.create_or_reuse(number)?, bytes)?)
+    Ok(files::write_all_at(tree.create(number)?, bytes, 0)?)
 }
 
 /// Opens file `number` as a descriptor.

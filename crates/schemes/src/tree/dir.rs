@@ -163,41 +163,6 @@ pub(crate) struct Unlinked {
     outcome: Result<(), EngineError>,
     /// Set when the file could not be unlinked.
     has_failed: Option<Arc<AtomicBool>>,
-    /// An object that may still be in the file.
-    _replaced: Option<Replaced>,
-}
-
-/// An evicted object whose file is to be overwritten. When this is dropped, the file does not have
-/// it any more.
-pub(crate) struct Replaced {
-    dir: Arc<Dir>,
-    key: IndexKey,
-    number: u32,
-    file_bytes: u64,
-}
-
-impl Replaced {
-    /// The object of `key`, which is marked as leaving, in file `entry.file`.
-    pub(crate) fn new(dir: &Arc<Dir>, key: IndexKey, entry: FileEntry) -> Self {
-        let file_bytes = file_bytes(entry);
-        dir.space.is_leaving(file_bytes);
-        Self { dir: Arc::clone(dir), key, number: entry.file, file_bytes }
-    }
-
-    /// The number of the file.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-impl Drop for Replaced {
-    fn drop(&mut self) {
-        let dir = &self.dir;
-        dir.space.has_left(self.file_bytes);
-        dir.space.resize(self.file_bytes, 0);
-        take_key(&mut dir.lock_key(self.key).leaving, self.key);
-        dir.changed.wake_all();
-    }
 }
 
 impl Unlinked {
@@ -337,13 +302,11 @@ impl Dir {
         SchemeError::Busy("too many operations are waiting")
     }
 
-    /// Makes a written file the object of `key`. Its bytes are counted already. `has_evicted`:
-    /// another object has made way for it.
+    /// Makes a written file the object of `key`. Its bytes are counted already.
     pub(crate) fn publish(
         self: &Arc<Self>,
         key: IndexKey,
         entry: FileEntry,
-        has_evicted: bool,
     ) -> Result<(), SchemeError> {
         let (replaced, wants_flush) = {
             let mut state = self.lock_key(key);
@@ -362,7 +325,7 @@ impl Dir {
         }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.rebuild.is_done() {
-            self.evict_for_store(has_evicted);
+            self.evict_for_store();
         }
         Ok(())
     }
@@ -465,35 +428,10 @@ impl Dir {
         file_bytes: u64,
         has_failed: Option<Arc<AtomicBool>>,
     ) {
-        self.hand_in(number, self.unlinked(key, number, file_bytes, has_failed, None));
-    }
-
-    /// The same for a file that may still have the object that was to be overwritten.
-    pub(crate) fn unlink_replacing(
-        self: &Arc<Self>,
-        key: IndexKey,
-        number: u32,
-        file_bytes: u64,
-        replaced: Option<Replaced>,
-    ) {
-        self.hand_in(number, self.unlinked(key, number, file_bytes, None, replaced));
-    }
-
-    fn unlinked(
-        self: &Arc<Self>,
-        key: IndexKey,
-        number: u32,
-        file_bytes: u64,
-        has_failed: Option<Arc<AtomicBool>>,
-        replaced: Option<Replaced>,
-    ) -> Unlinked {
-        let (dir, outcome) = (Arc::clone(self), Err(EngineError::Gone));
-        Unlinked { dir, key, number, file_bytes, outcome, has_failed, _replaced: replaced }
-    }
-
-    fn hand_in(&self, number: u32, then: Unlinked) {
-        self.space.is_leaving(then.file_bytes);
-        self.engine.unlink(number, then);
+        self.space.is_leaving(file_bytes);
+        let outcome = Err(EngineError::Gone);
+        let dir = Arc::clone(self);
+        self.engine.unlink(number, Unlinked { dir, key, number, file_bytes, outcome, has_failed });
     }
 
     /// One round of housekeeping.
@@ -517,7 +455,7 @@ impl Dir {
             return;
         }
         let evicted = self.evicted_by_stores.swap(0, Ordering::Relaxed);
-        // Stores evict for themselves, and use files again; upkeep would only unlink them.
+        // Stores evict for themselves, one by one.
         let quota = match evicted > 0 && !self.space.is_above_high() {
             true => 0,
             false => self.space.eviction_quota(),

@@ -12,7 +12,7 @@ use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 
 use super::testing::{Dice, Faults, Scripted, Task, finish};
 use super::tests::{contents, object_files, options};
-use super::{TreeScheme, dir};
+use super::{TreeScheme, dir, evict};
 use crate::SchemeOptions;
 use crate::battery::{Seen, body, key, open, record, see};
 use crate::tree::DirOptions;

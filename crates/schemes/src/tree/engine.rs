@@ -115,8 +115,8 @@ pub(crate) trait Engine: Send + Sync {
     /// `WHOLE_FILE_BYTES_MAX`.
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>>;
 
-    /// Makes these bytes file `number`; one that is there is overwritten. Drops `keep` when that
-    /// has ended.
+    /// Creates file `number` with these bytes, as [`OpenFor::Creating`] does. Drops `keep` when
+    /// that has ended.
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()>;
 
     /// The same, if everything is done at once anyway.

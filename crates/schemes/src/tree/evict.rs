@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use humboldt_store::index::{FileEntry, IndexKey};
+use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{Record, RecordKind};
 
-use super::dir::{Dir, Replaced, file_bytes};
-use super::format::WHOLE_FILE_BYTES_MAX;
+use super::dir::Dir;
 use super::log::LogRecord;
 use super::operation::Counted;
 use crate::overload::Turns;
@@ -30,8 +29,8 @@ impl Dir {
 
     /// Near the high water mark each store evicts one object, and above it more: a round of upkeep
     /// that did it for all stores of its second would hold up everything with its unlinks.
-    pub(crate) fn evict_for_store(self: &Arc<Self>, has_evicted: bool) {
-        if !has_evicted && self.space.is_near_high() && self.evict_one() {
+    pub(crate) fn evict_for_store(self: &Arc<Self>) {
+        if self.space.is_near_high() && self.evict_one() {
             self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
         }
         for _ in 1..EVICTIONS_PER_STORE {
@@ -82,41 +81,16 @@ impl Dir {
         if self.engine.unlinks_are_full() {
             return false;
         }
-        let Some((key, entry, _)) = self.pop_victim() else { return false };
-        self.unlink(key, entry, None);
-        true
-    }
-
-    /// Takes the policy's first candidate out of the index. Its key is marked as leaving, and its
-    /// removal is logged. Also whether its file may be in use by others for long.
-    fn pop_victim(self: &Arc<Self>) -> Option<(IndexKey, FileEntry, bool)> {
-        let (key, entry, is_in_use, wants_flush) = {
+        let (key, entry, wants_flush) = {
             let _evicting = self.evicting.lock();
-            let (key, entry) = self.index.pop_victim()?;
+            let Some((key, entry)) = self.index.pop_victim() else { return false };
             let mut state = self.lock_key(key);
             state.leaving.push(key);
-            // Readers of a longer file keep it open.
-            let is_in_use =
-                file_bytes(entry) > WHOLE_FILE_BYTES_MAX || state.updating.contains(&key);
-            (key, entry, is_in_use, self.log.append(LogRecord::Remove(key, entry.file)))
+            (key, entry, self.log.append(LogRecord::Remove(key, entry.file)))
         };
         self.flush_if(wants_flush);
+        self.unlink(key, entry, None);
         self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        Some((key, entry, is_in_use))
-    }
-
-    /// Evicts an object near the high water mark, whose file is then overwritten. `None` if that is
-    /// not so, or if its file cannot be used again: it is unlinked.
-    pub(crate) fn evict_to_reuse(self: &Arc<Self>) -> Option<Replaced> {
-        if !self.rebuild.is_done() || !self.space.is_near_high() || self.is_closed() {
-            return None;
-        }
-        let (key, entry, is_in_use) = self.pop_victim()?;
-        self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
-        if is_in_use {
-            self.unlink(key, entry, None);
-            return None;
-        }
-        Some(Replaced::new(self, key, entry))
+        true
     }
 }

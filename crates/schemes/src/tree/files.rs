@@ -84,20 +84,6 @@ impl Tree {
         self.open_with(number, flags)
     }
 
-    /// Opens file `number` to be written as a whole. One that is there already, of an object that
-    /// was evicted or that a crash left behind, is overwritten: its inode, its name and its blocks
-    /// are used again. A missing directory appears.
-    pub(crate) fn create_or_reuse(&self, number: u32) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
-        match self.open_with(number, flags) {
-            Err(Errno::NOENT) => self.make_directories(number)?,
-            // No file of ours.
-            Err(Errno::LOOP | Errno::ISDIR) => self.unlink(number)?,
-            other => return other,
-        }
-        self.open_with(number, flags)
-    }
-
     /// Unlinks file `number`; it may be missing.
     pub(crate) fn unlink(&self, number: u32) -> Result<(), Errno> {
         match unlink_at(&self.root, self.name(number).as_str()) {
@@ -254,31 +240,6 @@ pub(crate) fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> Result
         }
     }
     Ok(())
-}
-
-/// The unit in which the system caches files.
-pub(crate) const CACHE_PAGE_BYTES: usize = 4096;
-
-/// Makes `bytes` the contents of a file. Of one that is there, whole pages are overwritten, because
-/// the system would have to read the last one otherwise. It is never emptied first: ext4 starts
-/// write-back when such a file is closed.
-pub(crate) fn write_whole(file: impl AsFd, bytes: &[u8]) -> Result<(), Errno> {
-    let before = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-    let len = bytes.len() as u64;
-    let last_page = len - len % CACHE_PAGE_BYTES as u64;
-    if before <= last_page {
-        write_all_at(&file, bytes, 0)?;
-    } else {
-        let (first, last) = bytes.split_at(last_page as usize);
-        let mut page = [0; CACHE_PAGE_BYTES];
-        page[..last.len()].copy_from_slice(last);
-        write_all_at(&file, first, 0)?;
-        write_all_at(&file, &page, last_page)?;
-    }
-    match before > last_page && before.max(last_page + CACHE_PAGE_BYTES as u64) != len {
-        true => set_len(&file, len),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -95,15 +95,6 @@ pub(crate) fn encode_header(record: &Record, file: u32, stamp_ns: u64, out: &mut
     sum
 }
 
-/// Gives the header block `block` another file number; returns its checksum.
-pub(crate) fn renumber(block: &mut [u8], file: u32) -> u64 {
-    let Some((fixed, text)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return 0 };
-    fixed[20..24].copy_from_slice(&file.to_le_bytes());
-    let sum = header_checksum(fixed, text, &[]);
-    fixed[120..].copy_from_slice(&sum.to_le_bytes());
-    sum
-}
-
 fn header_checksum(fixed: &[u8; HEADER_BYTES], url: &[u8], head: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&fixed[..120]);

@@ -4,22 +4,18 @@
 //! given back when the last of them has ended, however many futures were dropped before.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::SchemeError;
 
-use parking_lot::Mutex;
-
-use super::dir::{Dir, Replaced};
+use super::dir::Dir;
 
 /// A new file.
 pub(crate) struct NewFile {
     dir: Arc<Dir>,
     key: IndexKey,
-    number: AtomicU32,
-    /// The object that was in the file, and may still be.
-    replaced: Mutex<Option<Replaced>>,
+    number: u32,
     /// Length that is counted as used.
     counted_bytes: AtomicU64,
     /// It may exist on disk.
@@ -47,8 +43,7 @@ impl NewFile {
         Ok(Arc::new(Self {
             dir: Arc::clone(dir),
             key,
-            number: AtomicU32::new(number),
-            replaced: Mutex::new(None),
+            number,
             counted_bytes: AtomicU64::new(file_bytes),
             is_begun: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
@@ -57,20 +52,7 @@ impl NewFile {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        self.number.load(Ordering::Relaxed)
-    }
-
-    /// It becomes this file, whose object has been evicted. Nothing has been done with its own.
-    pub(crate) fn reuse(&self, replaced: Replaced) {
-        let own = self.number.swap(replaced.number(), Ordering::Relaxed);
-        *self.replaced.lock() = Some(replaced);
-        self.dir.numbers().give_back(own);
-    }
-
-    /// It has been written: the object that was in it before is gone.
-    pub(crate) fn is_written(&self) {
-        let replaced = self.replaced.lock().take();
-        drop(replaced);
+        self.number
     }
 
     /// Length that is counted as used.
@@ -125,19 +107,14 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         let (dir, counted) = (&self.dir, self.counted_bytes.load(Ordering::Relaxed));
-        let replaced = self.replaced.get_mut().take();
         if self.is_committed.load(Ordering::Relaxed) {
             return;
         }
-        let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
-        if is_abandoned || replaced.is_some() {
-            if !is_abandoned {
-                dir.lock_key(self.key).leaving.push(self.key);
-            }
-            dir.unlink_replacing(self.key, self.number(), counted, replaced);
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            dir.unlink_file(self.key, self.number, counted, None);
         } else if !dir.is_closed() {
             dir.space.resize(counted, 0);
-            dir.numbers().give_back(self.number());
+            dir.numbers().give_back(self.number);
             dir.changed.wake_all();
         }
     }

@@ -200,7 +200,6 @@ impl TreeWriter {
             }
         };
         outcome.map_err(|error| self.failed("write", error))?;
-        self.file.is_written();
         self.written_bytes = len as u64;
         Ok(())
     }
@@ -215,12 +214,6 @@ impl TreeWriter {
             self.dir.space.disk_is_full(refused_bytes);
         }
         self.dir.failed(operation, self.file.number(), error)
-    }
-
-    /// The length of the file when it is sealed.
-    fn sealed_bytes(&self) -> u64 {
-        let bytes = self.buffer.len() + self.table.encoded_bytes() + FOOTER_BYTES;
-        (self.written_bytes + bytes as u64).next_multiple_of(UNIT_BYTES as u64)
     }
 
     /// Completes the buffer with table, padding and footer.
@@ -257,26 +250,12 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// A full directory evicts an object for this one: its file is overwritten, so that no inode
-    /// and no name is given back and taken again.
-    fn take_file_of_another(&mut self) -> bool {
-        let Some(replaced) = self.dir.evict_to_reuse() else { return false };
-        self.file.reuse(replaced);
-        let header = self.buffer.get_mut(..self.header_bytes as usize).unwrap_or_default();
-        self.header_checksum = format::renumber(header, self.file.number());
-        true
-    }
-
     /// Makes the object findable. An engine that blocks leaves a file of one piece in the buffer.
     async fn finish(&mut self, body_bytes: Option<u64>) -> Result<(), SchemeError> {
-        self.finish_block();
-        let file_bytes = self.sealed_bytes();
+        self.seal(body_bytes)?;
+        let file_bytes = self.written_bytes + self.buffer.len() as u64;
         self.file.grow_to(file_bytes).await?;
         self.file.set_length(file_bytes);
-        // From here to the write nothing waits for room: another may wait for this file to be
-        // overwritten.
-        let has_evicted = self.handle.is_none() && self.take_file_of_another();
-        self.seal(body_bytes)?;
         if self.handle.is_none() {
             self.write_whole().await?;
         } else {
@@ -287,7 +266,7 @@ impl TreeWriter {
             .map_err(|_| SchemeError::Busy("file is too long"))?;
         let flags = object::flags(&self.record, &self.table, body_bytes);
         let entry = FileEntry { file: self.file.number(), size_units, flags };
-        self.dir.publish(IndexKey::from(&self.record.key), entry, has_evicted)?;
+        self.dir.publish(IndexKey::from(&self.record.key), entry)?;
         self.file.commit();
         let text_bytes = (self.record.url.len() + self.record.head.len()) as u64;
         self.dir.counts.object_bytes.fetch_add(text_bytes + self.stored_bytes, Ordering::Relaxed);
