@@ -54,7 +54,10 @@ impl DirPlan {
             u64::MAX => String::new(),
             bytes => format!(" max-size={bytes}"),
         };
-        format!("cache_dir {scheme} {} {mebibytes}{levels}{limit}\n", path.display())
+        // No draw of its own: plans of old seeds stay as they are.
+        let waits = *mebibytes == 8 && kind != SchemeKind::Ufs;
+        let overload = if waits { " overload=wait" } else { "" };
+        format!("cache_dir {scheme} {} {mebibytes}{levels}{limit}{overload}\n", path.display())
     }
 
     fn path(&self, number: usize, root: &Path) -> PathBuf {

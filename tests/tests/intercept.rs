@@ -3,15 +3,14 @@
 //!
 //! Needs root, `unshare`, `nsenter`, `ip`, `nft` and `curl`; without them it says so and passes.
 
-#![allow(clippy::print_stderr, reason = "says why a test is skipped")]
-
+use humboldt_tests::spaces::{Space, in_a_namespace, ip, set_filter};
 use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 /// The packet filter of the router. Two addresses of servers are its own, to keep this small.
 const FILTER: &str = "\
@@ -82,78 +81,6 @@ fn the_server_sees_the_client_of_a_tproxy_port() {
     in_a_namespace("connections_that_keep_their_addresses");
 }
 
-/// Runs a test in a network of its own.
-fn in_a_namespace(test: &str) {
-    let mut inside = Command::new("unshare");
-    inside.arg("--net").arg(std::env::current_exe().expect("the path of this test"));
-    // Built here, as that may take long.
-    inside.env("HUMBOLDT_BIN", humboldt_tests::proxy::program());
-    let output = match inside.args(["--exact", test, "--ignored"]).output() {
-        Ok(output) => output,
-        Err(error) => return eprintln!("skipped: unshare: {error}"),
-    };
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    let missing = ["unshare failed", "not there: "];
-    if let Some(why) = text.lines().find(|line| missing.iter().any(|part| line.contains(part))) {
-        return eprintln!("skipped: {why}");
-    }
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
-/// A process of a namespace of its own; dropping it ends it.
-struct Space(Child);
-
-impl Space {
-    fn new() -> Self {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sleep", "300"]).stdin(Stdio::null());
-        let space = Self(command.spawn().expect("unshare starts"));
-        let own = fs::read_link("/proc/self/ns/net").expect("this namespace");
-        until("a namespace", || {
-            let its = fs::read_link(format!("/proc/{}/ns/net", space.0.id())).ok()?;
-            (its != own).then_some(())
-        });
-        space
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args(["--net", "--target", &self.0.id().to_string(), program]);
-        command
-    }
-
-    fn run(&self, words: &str) {
-        succeeds(self.command("ip").args(words.split(' ')));
-    }
-
-    /// What curl gets for these arguments: body, status and the first word of X-Cache.
-    fn curl(&self, arguments: &str) -> String {
-        let mut command = self.command("curl");
-        command.args(["-sS", "-m", "10", "-w", " %{http_code} %header{x-cache}"]);
-        let output = command.args(arguments.split(' ')).output().expect("curl runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        text.split(" from ").next().unwrap_or_default().to_owned()
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn succeeds(command: &mut Command) {
-    let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("not there: {command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {output:?}");
-}
-
-fn ip(words: &str) {
-    succeeds(Command::new("ip").args(words.split(' ')));
-}
-
 /// Connects the namespace of the client.
 fn connect(client: &Space) {
     ip("link set lo up");
@@ -173,16 +100,6 @@ fn be_the_servers() {
     for address in ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "2001:db8::1/128"] {
         ip(&format!("address add {address} dev lo"));
     }
-}
-
-fn set_filter(rules: &str) {
-    let mut filter = Command::new("nft");
-    filter.args(["-f", "-"]).stdin(Stdio::piped());
-    let mut filter = filter.spawn().unwrap_or_else(|error| panic!("not there: nft: {error}"));
-    let mut input = filter.stdin.take().expect("its input");
-    input.write_all(rules.as_bytes()).expect("rules");
-    drop(input);
-    assert!(filter.wait().expect("nft ends").success(), "the rules of the packet filter");
 }
 
 fn server(address: &str, says: &str) -> Origin {

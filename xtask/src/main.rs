@@ -75,6 +75,12 @@ enum Command {
     /// Work through a list of requests: the load of the benchmarks
     #[command(hide = true)]
     Drive(bench::drive::Arguments),
+    /// The bare loop of file operations
+    #[command(hide = true)]
+    BareFiles(bench::files::bare::Arguments),
+    /// Undo changes of the machine when the benchmark has ended, in whatever way
+    #[command(hide = true)]
+    Keeper,
 }
 
 fn main() -> ExitCode {
@@ -89,6 +95,8 @@ fn main() -> ExitCode {
         Command::Floor { listen } => bench::floor::run(listen),
         Command::Relay { listen, origin } => bench::relay::run(listen, origin),
         Command::Drive(arguments) => bench::drive::run(&arguments),
+        Command::BareFiles(arguments) => bench::files::bare::run(&arguments),
+        Command::Keeper => return humboldt_lab_subjects::keeper_main(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,6 +28,6 @@ pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
 pub use externals::External;
 pub use question::{Known, Login, Question};
-pub use rules::{RuleList, Verdict};
+pub use rules::{RuleList, Step, Verdict};
 pub use set::AclSet;
 pub use subject::{Late, Subject, Told};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use humboldt_base::rng::Rng;
-use humboldt_conf::Need;
+use humboldt_conf::{Need, NetfilterMark};
 use humboldt_http::{FieldName, Fields};
 
 use crate::addresses::AddressSet;
@@ -106,6 +106,8 @@ pub(crate) enum Matcher {
     LocalAddress(AddressSet),
     /// EUI-48, sorted.
     Hardware(Box<[[u8; 6]]>),
+    /// Netfilter marks.
+    ConnectionMark(Box<[NetfilterMark]>),
     /// EUI-64, sorted.
     Eui64(Box<[[u8; 8]]>),
     ClientName(DomainSet),
@@ -198,6 +200,10 @@ impl Acl {
                 let question = Question::Hardware { acl: &self.name };
                 return hardware(addresses, subject).map_or(Match::Needs(question), Match::from);
             }
+            Matcher::ConnectionMark(marks) => match subject.known.mark {
+                Some(known) => marks.iter().any(|mark| mark.matches(known)),
+                None => return Match::Needs(Question::Mark { acl: &self.name }),
+            },
             Matcher::Eui64(identifiers) => eui64(subject.client_ip)
                 .is_some_and(|identifier| identifiers.binary_search(&identifier).is_ok()),
             Matcher::ClientName(domains) => {

@@ -20,6 +20,11 @@ pub enum Question<'a> {
         /// The ACL that asks.
         acl: &'a str,
     },
+    /// The netfilter mark of the client's connection: [`Known::mark`].
+    Mark {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
     /// All annotations. There were more than are kept, so there is no answer.
     Notes {
         /// The ACL that asks.
@@ -50,6 +55,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { acl }
             | Self::Hardware { acl }
+            | Self::Mark { acl }
             | Self::Notes { acl }
             | Self::ClientName { acl }
             | Self::User { acl }
@@ -62,6 +68,7 @@ impl<'a> Question<'a> {
         match self {
             Self::DstIps { .. } => Need::DstIps,
             Self::Hardware { .. } => Need::Hardware,
+            Self::Mark { .. } => Need::Mark,
             Self::Notes { .. } => Need::Notes,
             Self::ClientName { .. } => Need::ClientName,
             Self::User { .. } => Need::User,
@@ -89,6 +96,8 @@ pub struct Known<'a> {
     /// The client's EUI-48: `None` if not asked for yet, or if it cannot be told; `Some(None)` if
     /// the client is this machine.
     pub hardware: Option<Option<[u8; 6]>>,
+    /// The mark of the client's connection; `None` if not asked for yet, or if it cannot be told.
+    pub mark: Option<u32>,
     /// The client's name, `none` if it has none; `None` if not looked up yet, or if that failed.
     pub client_name: Option<&'a str>,
     /// The login of the client; `None` if not checked yet, or if that failed.

@@ -1,6 +1,8 @@
 //! Ordered access lists: the first rule that matches decides.
 
-use humboldt_conf::{AccessRule, Need};
+use std::sync::Arc;
+
+use humboldt_conf::{AccessRule, Need, RuleSource};
 
 use crate::error::AclError;
 use crate::matcher::{Last, Match, Term, all};
@@ -51,12 +53,15 @@ pub struct RuleList {
     rules: Box<[Rule]>,
     /// The decision if no rule matches.
     otherwise_allow: bool,
+    /// Where it comes from.
+    otherwise: Option<Arc<RuleSource>>,
 }
 
 #[derive(Clone, Debug)]
 struct Rule {
     allow: bool,
     terms: Box<[Term]>,
+    source: Option<Arc<RuleSource>>,
 }
 
 impl RuleList {
@@ -81,18 +86,29 @@ impl RuleList {
                     Err(error) => errors.push(error),
                 }
             }
-            compiled.push(Rule { allow: rule.allow, terms: terms.into_boxed_slice() });
+            let (terms, source) = (terms.into_boxed_slice(), rule.source.clone());
+            compiled.push(Rule { allow: rule.allow, terms, source });
         }
         if !errors.is_empty() {
             return Err(errors);
         }
         let otherwise_allow = compiled.last().map_or(default_allow, |last| !last.allow);
-        Ok(Self { rules: compiled.into_boxed_slice(), otherwise_allow })
+        let last = compiled.last().and_then(|last| last.source.as_deref());
+        let otherwise = last.map(|last| Arc::new(opposite(last)));
+        Ok(Self { rules: compiled.into_boxed_slice(), otherwise_allow, otherwise })
     }
 
     /// No rules: the default holds for everybody.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// The line of the rule that a verdict names; of `None`, the last one, whose opposite holds.
+    pub fn source(&self, rule: Option<usize>) -> Option<&Arc<RuleSource>> {
+        match rule {
+            Some(index) => self.rules.get(index)?.source.as_ref(),
+            None => self.otherwise.as_ref(),
+        }
     }
 
     /// Whether some ACL of the list may need this fact.
@@ -120,6 +136,62 @@ impl RuleList {
             false => denied(None, last),
         }
     }
+}
+
+/// What a rule says about a subject.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// It matches, and decides.
+    Applies,
+    /// It does not match: this ACL of it does not, or does if it is `negated`.
+    Differs {
+        /// The first such ACL.
+        acl: &'a str,
+        /// Behind `!`.
+        negated: bool,
+    },
+    /// It asks for a login, and ends the list.
+    Challenge(&'a str),
+    /// Only the answer to this question can tell.
+    Needs(Question<'a>),
+}
+
+impl RuleList {
+    /// The rules up to the one that decides, each with what it says: for people who want to know
+    /// why. [`RuleList::check`] has the decision.
+    pub fn steps<'a>(
+        &'a self,
+        subject: &'a Subject<'_>,
+    ) -> impl Iterator<Item = (Option<&'a RuleSource>, Step<'a>)> {
+        let mut is_over = false;
+        self.rules.iter().map_while(move |rule| {
+            if is_over {
+                return None;
+            }
+            let step = rule.step(subject);
+            is_over = !matches!(step, Step::Differs { .. });
+            Some((rule.source.as_deref(), step))
+        })
+    }
+}
+
+impl Rule {
+    fn step<'a>(&'a self, subject: &Subject<'_>) -> Step<'a> {
+        let steps = self.terms.iter().map(|term| match term.check(subject, &mut None) {
+            Match::Yes => Step::Applies,
+            Match::No => Step::Differs { acl: &term.acl.name, negated: term.negated },
+            Match::Needs(question) => Step::Needs(question),
+            Match::Challenge(acl) => Step::Challenge(acl),
+        });
+        steps.into_iter().find(|step| *step != Step::Applies).unwrap_or(Step::Applies)
+    }
+}
+
+/// The reason of a decision that no rule has made.
+fn opposite(last: &RuleSource) -> RuleSource {
+    let list = last.text.split(' ').next().unwrap_or_default();
+    let text = format!("{list}: no line applies, so the opposite of the last one holds");
+    RuleSource { text, ..last.clone() }
 }
 
 fn denied(rule: Option<usize>, last: Last<'_>) -> Verdict<'_> {

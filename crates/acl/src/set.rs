@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use humboldt_conf::{AclDef, AclKind, Need, is_initiator, parse_eui48, parse_eui64};
+use humboldt_conf::{AclDef, AclKind, Need, NetfilterMark, is_initiator, parse_eui48, parse_eui64};
 
 use crate::addresses::AddressSet;
 use crate::annotations::{Pairs, Wanted};
@@ -205,6 +205,7 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         },
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
         AclKind::Arp => Matcher::Hardware(sorted(values, parse_eui48)?),
+        AclKind::ClientConnectionMark => Matcher::ConnectionMark(marks(values)?),
         AclKind::Eui64 => Matcher::Eui64(sorted(values, parse_eui64)?),
         AclKind::SrcDomain => Matcher::ClientName(DomainSet::compile(values)?),
         AclKind::SrcDomRegex => Matcher::ClientNameRegex(regexes()?),
@@ -288,6 +289,13 @@ fn has(values: &[String]) -> Matcher {
         true => Matcher::Always(true),
         false => Matcher::Has { request: is_named("request"), response: is_named("response") },
     }
+}
+
+fn marks(values: &[String]) -> Result<Box<[NetfilterMark]>, AclProblem> {
+    let parse = |value: &String| {
+        NetfilterMark::parse(value).ok_or_else(|| value_error(value, "a netfilter mark"))
+    };
+    values.iter().map(parse).collect()
 }
 
 fn value_error(value: &str, expected: &'static str) -> AclProblem {

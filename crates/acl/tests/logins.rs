@@ -35,7 +35,7 @@ fn list(rules: &str) -> RuleList {
             name: term.trim_start_matches('!').into(),
             negated: term.starts_with('!'),
         });
-        AccessRule { allow: action == "allow", terms: terms.collect() }
+        AccessRule { allow: action == "allow", terms: terms.collect(), source: None }
     });
     RuleList::compile(&acls, &rules.collect::<Vec<_>>(), false).expect("rules")
 }

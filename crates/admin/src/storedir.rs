@@ -58,6 +58,11 @@ fn write_dir(out: &mut String, dir: &DirFigures) {
         "Objects not read or not written because too much was waiting: {}",
         stats.shed
     );
+    _ = writeln!(
+        out,
+        "Hits among them: {}; new objects that have waited for the disk: {}",
+        stats.shed_hits, stats.waits
+    );
     _ = writeln!(out, "Reads of the device: {}, {:.2} KB", stats.read_ops, kib(stats.read_bytes));
     _ = writeln!(
         out,

@@ -8,5 +8,6 @@ pub mod limits;
 pub mod notes;
 pub mod prose;
 pub mod rng;
+pub mod seldom;
 pub mod vital;
 pub mod xxh3;

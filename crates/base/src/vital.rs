@@ -24,10 +24,15 @@ impl Vital {
 impl Drop for Vital {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = FAILED.set(self.0); // an earlier one is reason enough
-            HAS_FAILED.store(true, Relaxed);
+            fail(self.0);
         }
     }
+}
+
+/// Notes that something has failed without which the program is not to go on.
+pub fn fail(name: &'static str) {
+    let _ = FAILED.set(name); // an earlier one is reason enough
+    HAS_FAILED.store(true, Relaxed);
 }
 
 /// The first that has failed, if any.

@@ -1,5 +1,6 @@
 //! Findings about a configuration, shown in the way of compilers.
 
+use crate::tally::Tally;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ pub struct Diagnostic {
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     dropped: usize,
-    dropped_error: bool,
+    errors: usize,
+    tally: Tally,
 }
 
 /// One file's text with the offsets of its lines.
@@ -68,9 +70,19 @@ impl Diagnostics {
         self.list.iter()
     }
 
+    /// How many lines work, and which do not and why: text for people.
+    pub fn summary(&self) -> String {
+        self.tally.render()
+    }
+
+    /// The sum that is being made.
+    pub(crate) fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
     /// True when the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        self.dropped_error || self.list.iter().any(|d| d.severity == Severity::Error)
+        self.errors > 0
     }
 
     /// Number of findings of this severity.
@@ -176,12 +188,17 @@ impl Diagnostics {
         self.list.len()
     }
 
+    /// Number of errors, those that are not in the list included.
+    pub(crate) fn errors(&self) -> usize {
+        self.errors
+    }
+
     fn add(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
         if self.list.len() < DIAGNOSTICS_MAX {
             self.list.push(diagnostic);
         } else {
             self.dropped += 1;
-            self.dropped_error |= diagnostic.severity == Severity::Error;
         }
     }
 }

@@ -106,7 +106,8 @@ fn push_acl_kinds(out: &mut String) {
     );
     out.push_str(
         "`arp` is about the client's hardware address (MAC) in the kernel's table of neighbours, which is asked \
-         whenever the ACL is: no answer is kept. Clients with IPv6, and those on this machine, do not match. \
+         when the client connects, and whenever the ACL is: where the kernel has dropped its entry meanwhile, \
+         the first answer counts. Clients with IPv6, and those on this machine, do not match. \
          If the kernel does not know the address, as of a client behind a router, no `arp` can be answered \
          (Squid's does not match), and lists do as for a `dst` without an answer: decide about such clients \
          before. `eui64` is about the last 64 \

@@ -18,10 +18,12 @@ mod lists;
 mod loader;
 mod log_codes;
 mod log_format;
+mod page_files;
 mod posix;
 mod state;
 mod suggest;
 mod table;
+mod tally;
 mod types;
 
 pub use builtin::{BUILTIN_STORE, builtin_text};

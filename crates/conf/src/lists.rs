@@ -11,6 +11,8 @@ pub enum Need {
     DstIps,
     /// The hardware address of the client, from the kernel, which answers at once.
     Hardware,
+    /// The netfilter mark of the client's connection, from the kernel, which answers at once.
+    Mark,
     /// All annotations. They are at hand, unless there were more than are kept.
     Notes,
     /// The name of the client, from the DNS.
@@ -25,9 +27,10 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::DstIps,
         Self::Hardware,
+        Self::Mark,
         Self::Notes,
         Self::ClientName,
         Self::User,
@@ -37,7 +40,7 @@ impl Need {
 
     /// Whether the answer may take time: ACLs with such a need are the slow ones.
     pub fn is_slow(self) -> bool {
-        !matches!(self, Self::Hardware | Self::Notes)
+        !matches!(self, Self::Hardware | Self::Mark | Self::Notes)
     }
 
     /// The need in words.
@@ -45,6 +48,7 @@ impl Need {
         match self {
             Self::DstIps => "the addresses of the host",
             Self::Hardware => "the client's hardware address",
+            Self::Mark => "the mark of the client's connection",
             Self::Notes => "all annotations",
             Self::ClientName => "the client's name in the DNS",
             Self::User => "a checked user",
@@ -133,6 +137,11 @@ lists! {
     NeverDirect = "never_direct":                        Request,  Waits,  Waits;
     CachePeerAccess = "cache_peer_access":               Request,  Never,  Ahead;
     TcpOutgoingAddress = "tcp_outgoing_address":         Request,  Never,  Ahead;
+    TcpOutgoingTos = "tcp_outgoing_tos":                 Request,  Never,  Ahead;
+    TcpOutgoingMark = "tcp_outgoing_mark":               Request,  Never,  Ahead;
+    ClientsideTos = "clientside_tos":                    Request,  Never,  Ahead;
+    MarkClientPacket = "mark_client_packet":             Request,  Never,  Ahead;
+    MarkClientConnection = "mark_client_connection":     Request,  Never,  Ahead;
     ReplyBodyMaxSize = "reply_body_max_size":            Answer,   Never,  Ahead;
     RangeOffsetLimit = "range_offset_limit":             Request,  Never,  Ahead;
     UpgradeProtocols = "http_upgrade_request_protocols": Request,  Never,  Ahead;
@@ -154,11 +163,6 @@ lists! {
     CertError = "sslproxy_cert_error":                   Request, Never,  Never;
     CertSign = "sslproxy_cert_sign":                     Request, Never,  Never;
     CertAdapt = "sslproxy_cert_adapt":                   Request, Never,  Never;
-    TcpOutgoingTos = "tcp_outgoing_tos":                 Request, Never,  Never;
-    ClientsideTos = "clientside_tos":                    Request, Never,  Never;
-    TcpOutgoingMark = "tcp_outgoing_mark":               Request, Never,  Never;
-    MarkClientPacket = "mark_client_packet":             Request, Never,  Never;
-    MarkClientConnection = "mark_client_connection":     Request, Never,  Never;
     DelayAccess = "delay_access":                        Request, Never,  Never;
     ClientDelayAccess = "client_delay_access":           Request, Never,  Never;
     ResponseDelayAccess = "response_delay_pool_access":  Answer,  Never,  Never;
@@ -185,7 +189,7 @@ impl List {
     pub fn supply(self, need: Need) -> Supply {
         match need {
             Need::DstIps => self.addresses(),
-            Need::Hardware | Need::Notes => Supply::AtOnce,
+            Need::Hardware | Need::Mark | Need::Notes => Supply::AtOnce,
             Need::User if self.comes_after_logins() => Supply::IfKnown,
             Need::ClientName | Need::User | Need::Helper | Need::Ident => self.slow(),
         }
@@ -301,7 +305,7 @@ mod tests {
                 && !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
                     .contains(&name);
             let is_taken = match need {
-                None | Some(Need::Hardware | Need::Notes) => true,
+                None | Some(Need::Hardware | Need::Mark | Need::Notes) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
                 Some(Need::User) => {
                     !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
@@ -317,7 +321,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 26] = [
+    const LINES: [&str; 31] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -332,6 +336,11 @@ mod tests {
         "never_direct allow x",
         "cache_peer_access p allow x",
         "tcp_outgoing_address 127.0.0.1 x",
+        "tcp_outgoing_tos 4 x",
+        "tcp_outgoing_mark 4 x",
+        "clientside_tos 4 x",
+        "mark_client_packet 4 x",
+        "mark_client_connection 4 x",
         "reply_body_max_size 1 MB x",
         "range_offset_limit 1 MB x",
         "http_upgrade_request_protocols OTHER allow x",

@@ -9,6 +9,7 @@ use crate::filters::Filters;
 use crate::kinds::{check_logins, check_offered, check_passed_logins};
 use crate::lexer::{Lines, LogicalLine, Macros, expand};
 use crate::line::{Line, Token};
+use crate::page_files;
 use crate::state::{State, whole};
 use crate::suggest::suggest;
 use crate::table::{self, Config, Directive, Status};
@@ -41,14 +42,14 @@ pub fn load(path: &Path) -> (Config, Diagnostics) {
         Ok(text) => loader.read(Source { name: name.into_owned(), text }, 0),
         Err(why) => loader.state.report_general(Severity::Error, &why, "give another file with -f"),
     }
-    loader.finish()
+    loader.finish(true)
 }
 
 /// Reads a configuration from text; messages call it `name`. Files that it includes are read.
 pub fn parse_str(name: &str, text: &str) -> (Config, Diagnostics) {
     let mut loader = Loader::with_defaults();
     loader.read(Source { name: name.to_owned(), text: text.to_owned() }, 0);
-    loader.finish()
+    loader.finish(false)
 }
 
 struct Loader {
@@ -93,15 +94,17 @@ impl Loader {
         loader
     }
 
-    /// Checks that need the whole configuration.
-    fn finish(mut self) -> (Config, Diagnostics) {
+    /// Reads and checks what needs the whole configuration. `languages`: error pages are read in
+    /// all languages that the machine has.
+    fn finish(mut self, languages: bool) -> (Config, Diagnostics) {
         self.state.explain_undefined();
         self.state.check_used_groups(&self.config.acl);
         self.filters.settle(&self.config.run_without, &mut self.state.diagnostics);
         if self.config.http_port.is_empty() {
             self.default_port();
         }
-        let Self { config, mut state, .. } = self;
+        let Self { mut config, mut state, .. } = self;
+        page_files::read(&mut config, &mut state, languages);
         check_log_paths(&config, &mut state);
         check_covered_values(&config, &mut state);
         check_logins(&config.auth_param, &config.acl, &mut state);
@@ -288,11 +291,14 @@ impl Loader {
     fn directive(&mut self, logical: &LogicalLine) {
         let Some(mut line) = Line::new(logical, &mut self.state) else { return };
         let name = line.name.clone();
+        let is_built_in = line.state.built_in;
         let Some(directive) = table::find(&name.text) else {
+            line.state.diagnostics.tally().add_unknown();
             let problem = explain_odd_blanks(unknown(&name), logical);
             self.state.report(logical, problem);
             return;
         };
+        let errors_before = line.state.diagnostics.errors();
         match directive.status {
             Status::Works => {
                 if name.text != directive.name {
@@ -324,6 +330,10 @@ impl Loader {
                 );
             }
         }
+        if !is_built_in {
+            let is_refused = self.state.diagnostics.errors() > errors_before;
+            self.state.diagnostics.tally().add(directive, is_refused);
+        }
     }
 }
 
@@ -337,7 +347,11 @@ fn check_log_paths(config: &Config, state: &mut State) {
     for path in
         places.chain([config.cache_log.as_deref(), config.cache_store_log.as_deref()]).flatten()
     {
-        if !path.starts_with('/') {
+        let path = path.strip_prefix("daemon:").unwrap_or(path);
+        let is_elsewhere =
+            path == "syslog" || ["syslog:", "udp:", "tcp:"].iter().any(|one| path.starts_with(one));
+        let is_of_program = config.logfile_daemon.is_some();
+        if !path.starts_with('/') && !is_elsewhere && !is_of_program {
             let message = format!("the path of the log `{path}` is relative: it is not written");
             let help = "write an absolute path, or `coredump_dir`, below which it is then";
             state.report_general(Severity::Warning, &message, help);

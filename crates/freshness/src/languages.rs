@@ -57,6 +57,17 @@ pub fn favourite(request: &Fields) -> Option<&[u8]> {
     }
 }
 
+/// The languages that a request wants, the most wanted first, and those that are wanted equally in
+/// their order. Empty for a field that cannot be parsed.
+pub fn preferred(request: &Fields) -> Vec<&[u8]> {
+    let mut list = [(0, &b""[..]); LANGUAGES_MAX];
+    let wanted = read(request.list(FieldName::AcceptLanguage), &mut list);
+    let mut wanted = wanted.map_or(Vec::new(), |wanted| wanted.to_vec());
+    wanted.retain(|(quality, _)| *quality > 0);
+    wanted.sort_by_key(|(quality, _)| std::cmp::Reverse(*quality));
+    wanted.into_iter().map(|(_, language)| language).collect()
+}
+
 /// The one language of an answer; `None` if it names none, or several.
 pub fn of_answer(answer: &Fields) -> Option<&[u8]> {
     if !answer.has(FieldName::ContentLanguage) {
@@ -153,6 +164,21 @@ mod tests {
             assert_eq!(favourite(&request.fields), want.map(str::as_bytes), "{value}");
         }
         assert_eq!(favourite(&request("").fields), None);
+    }
+
+    #[test]
+    fn the_most_wanted_comes_first() {
+        for (value, want) in [
+            ("de", "de"),
+            ("fr;q=0.5, de, it, en;q=0", "de it fr"),
+            ("*;q=0.1, pt-BR", "pt-BR *"),
+            ("de;q=x", ""),
+            ("", ""),
+        ] {
+            let request = request(&format!("Accept-Language: {value}"));
+            let found: Vec<_> = preferred(&request.fields);
+            assert_eq!(found.join(&b' '), want.as_bytes(), "{value}");
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod definition;
 mod flight;
 mod keeper;
 mod no_answer;
+mod notices;
 mod pool;
 mod reply;
 mod service;

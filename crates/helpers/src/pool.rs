@@ -10,6 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::asking::{Asking, Reserving};
 use crate::definition::Definition;
 use crate::no_answer::NoAnswer;
+use crate::notices::Locked;
 use crate::reply::Reply;
 use crate::state::{Job, Life, Phase, QUESTION_BYTES_MAX, Seat, State, Waiting, Wanted};
 use crate::statistics::Statistics;
@@ -95,9 +96,13 @@ impl Pool {
         Arc::new(Self { definition, state: Mutex::new(State::new()), keeper: Notify::new() })
     }
 
+    fn lock(&self) -> Locked<'_> {
+        Locked::new(self.state.lock(), &self.definition)
+    }
+
     /// Hands a question in; returns its number.
     fn submit(&self, now: Instant, want: impl FnOnce(u64) -> Wanted) -> Result<u64, NoAnswer> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let number = state.number();
         let waiting = Waiting { number, since: now, wanted: want(number) };
         let is_queued = state.submit(&self.definition, waiting, now)?;
@@ -110,7 +115,7 @@ impl Pool {
 
     /// Goes on to a later phase.
     pub(crate) fn enter(&self, phase: Phase) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.phase >= phase {
             return;
         }
@@ -126,16 +131,16 @@ impl Pool {
     }
 
     pub(crate) fn hurries(&self) -> bool {
-        self.state.lock().phase == Phase::Hurrying
+        self.lock().phase == Phase::Hurrying
     }
 
     pub(crate) fn with_state<T>(&self, see: impl FnOnce(&mut State, &Definition) -> T) -> T {
-        see(&mut self.state.lock(), &self.definition)
+        see(&mut self.lock(), &self.definition)
     }
 
     /// Takes a question that nobody waits for out of the queue.
     pub(crate) fn give_up(&self, number: u64) {
-        self.state.lock().queue.retain(|waiting| waiting.number != number);
+        self.lock().queue.retain(|waiting| waiting.number != number);
     }
 
     /// Sends a line to a reserved process.
@@ -144,7 +149,7 @@ impl Pool {
             return Asking::refused(NoAnswer::Unsendable);
         }
         let (answer, receiver) = oneshot::channel();
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let number = state.number();
         let holds = |seat_now: Option<Seat>| seat_now.is_some_and(|now| now.number == seat.number);
         match state.slot(seat.child) {
@@ -159,7 +164,7 @@ impl Pool {
 
     /// Ends a reservation.
     pub(crate) fn release(&self, seat: Seat) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if let Some(slot) = state.slot(seat.child)
             && slot.seat.is_some_and(|now| now.number == seat.number)
         {
@@ -171,7 +176,7 @@ impl Pool {
 
     /// The questions that a process has got since the last call, and whether it is to end.
     pub(crate) fn take(&self, child: u64, mut send: impl FnMut(Job)) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let hurries = state.phase == Phase::Hurrying;
         let Some(slot) = state.slot(child) else { return true };
         let mut sent = 0;
@@ -197,7 +202,7 @@ impl Pool {
         let is_retried = reply.outcome == crate::reply::Outcome::Broken
             && job.retries < QUESTION_RETRIES_MAX
             && !job.answer.is_closed();
-        let (mut state, now) = (self.state.lock(), Instant::now());
+        let (mut state, now) = (self.lock(), Instant::now());
         let mut lives_long = false;
         if let Some(slot) = state.slot(child) {
             slot.pending = slot.pending.saturating_sub(1);
@@ -210,11 +215,13 @@ impl Pool {
             state.calm();
         }
         if is_retried {
+            state.retry(Job { retries: job.retries + 1, ..job });
+            state.kick(&self.definition, now);
+            // Nobody waits for the lock while the message is written.
+            drop(state);
             let name = &self.definition.name;
             let why = String::from_utf8_lossy(reply.get("message").unwrap_or_default());
             tracing::warn!("{name} #{child} says that it is broken ({why}): asked again");
-            state.retry(Job { retries: job.retries + 1, ..job });
-            state.kick(&self.definition, now);
         } else {
             state.kick(&self.definition, now);
             drop(state);
@@ -224,7 +231,7 @@ impl Pool {
 
     /// A question has had no answer in time.
     pub(crate) fn timed_out(&self, child: u64, job: Job) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.totals.timed_out += 1;
         if let Some(slot) = state.slot(child) {
             slot.pending = slot.pending.saturating_sub(1);
@@ -237,7 +244,7 @@ impl Pool {
 
     /// The answer has come to a question that was given up for its lateness.
     pub(crate) fn late_answer(&self, child: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if let Some(slot) = state.slot(child) {
             slot.late = slot.late.saturating_sub(1);
         }
@@ -247,7 +254,7 @@ impl Pool {
     /// The conversation with a process is over; `left` are the questions without an answer. Its
     /// slot stays until the process has ended.
     pub(crate) fn conversation_ended(&self, child: u64, end: &End, left: Vec<Job>) {
-        let (mut state, now) = (self.state.lock(), Instant::now());
+        let (mut state, now) = (self.lock(), Instant::now());
         let hurries = state.phase == Phase::Hurrying;
         let (mut unseen, mut life) = (Vec::new(), Life::Long);
         if let Some(slot) = state.slot(child) {
@@ -261,21 +268,7 @@ impl Pool {
                 0 => Life::Useless,
             };
         }
-        if *end != End::Told {
-            let rest = state.rest_after(life, now);
-            let name = &self.definition.name;
-            let what = match end {
-                End::Fault(why) => format!("is ended, because {why}"),
-                _ => "has ended".to_owned(),
-            };
-            match rest.is_zero() {
-                true => tracing::warn!("{name} #{child} {what}"),
-                false => tracing::error!(
-                    "{name} #{child} {what}; no other process is started within {} ms",
-                    rest.as_millis()
-                ),
-            }
-        }
+        let rest = (*end != End::Told).then(|| state.rest_after(life, now));
         for job in left {
             let is_again = *end == End::Itself && job.retries == 0 && !hurries;
             match is_again && !job.answer.is_closed() {
@@ -296,31 +289,49 @@ impl Pool {
         state.kick(&self.definition, now);
         drop(state);
         self.keeper.notify_one();
+        rest.inspect(|rest| self.report_end(child, end, *rest));
+    }
+
+    /// Says that a process has ended that was not told to.
+    fn report_end(&self, child: u64, end: &End, rest: Duration) {
+        let name = &self.definition.name;
+        let what = match end {
+            End::Fault(why) => format!("is ended, because {why}"),
+            _ => "has ended".to_owned(),
+        };
+        match rest.is_zero() {
+            true => tracing::warn!("{name} #{child} {what}"),
+            false => tracing::error!(
+                "{name} #{child} {what}; no other process is started within {} ms",
+                rest.as_millis()
+            ),
+        }
     }
 
     /// No process could be started.
     pub(crate) fn start_failed(&self, why: &std::io::Error) {
-        let (mut state, now) = (self.state.lock(), Instant::now());
+        let (mut state, now) = (self.lock(), Instant::now());
         let rest = state.rest_after(Life::Useless, now);
+        if state.active() == 0 {
+            state.fail_waiting(&NoAnswer::NoProcess);
+        }
+        drop(state);
         tracing::error!(
             "{}: cannot run {}: {why}; tried again after {} ms",
             self.definition.name,
             self.definition.program(),
             rest.as_millis()
         );
-        if state.active() == 0 {
-            state.fail_waiting(&NoAnswer::NoProcess);
-        }
     }
 
     /// A process has ended and has been waited for.
     pub(crate) fn gone(&self, child: u64) {
-        self.state.lock().slots.retain(|slot| slot.number != child);
+        self.lock().slots.retain(|slot| slot.number != child);
         self.keeper.notify_one();
     }
 
     /// The figures for the manager page.
     pub(crate) fn statistics(&self) -> Statistics {
-        Statistics::of(&self.definition, &self.state.lock())
+        Statistics::of(&self.definition, &self.lock())
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::definition::{Definition, Overload};
 use crate::no_answer::NoAnswer;
+use crate::notices::Notice;
 use crate::reply::Reply;
 use crate::statistics::{Counts, Totals};
 
@@ -166,6 +167,8 @@ pub(crate) struct State {
     overload_since: Option<Instant>,
     refused_in_overload: u64,
     warned: Option<Instant>,
+    /// What is said when the lock is free.
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl State {
@@ -182,6 +185,7 @@ impl State {
             overload_since: None,
             refused_in_overload: 0,
             warned: None,
+            notices: Vec::new(),
         }
     }
 
@@ -286,7 +290,7 @@ impl State {
             Overload::Tolerate => false,
         };
         if waiting >= queue && !may_grow {
-            self.warn(definition, now);
+            self.warn(now);
         }
         if is_full {
             self.refused_in_overload += 1;
@@ -303,17 +307,13 @@ impl State {
         self.queue.iter().map(bytes).sum()
     }
 
-    fn warn(&mut self, definition: &Definition, now: Instant) {
+    fn warn(&mut self, now: Instant) {
         if self.warned.is_some_and(|at| now.duration_since(at) < WARNING_INTERVAL) {
             return;
         }
         self.warned = Some(now);
-        tracing::warn!(
-            "{}: all {} processes are busy, and {} questions wait; consider more processes",
-            definition.name,
-            self.active(),
-            self.queue.len()
-        );
+        let (processes, waiting) = (self.active(), self.queue.len());
+        self.notices.push(Notice::Busy { processes, waiting });
     }
 
     /// Gives waiting questions to processes that have room.
@@ -332,12 +332,8 @@ impl State {
         {
             self.overload_since = None;
             if self.refused_in_overload > 0 {
-                tracing::warn!(
-                    "{}: no longer overloaded; {} questions had no answer",
-                    definition.name,
-                    self.refused_in_overload
-                );
-                self.refused_in_overload = 0;
+                let refused = std::mem::take(&mut self.refused_in_overload);
+                self.notices.push(Notice::Calm { refused });
             }
         }
         self.end_idle();

@@ -17,6 +17,7 @@ mod name;
 pub mod range;
 mod sink;
 mod syntax;
+pub mod text;
 pub mod uri;
 pub mod websocket;
 

@@ -69,6 +69,35 @@ pub(crate) struct Cli {
     #[allow(missing_docs)]
     pub ignored_reuse: bool,
 
+    /// For -k explain: the request.
+    #[arg(value_name = "METHOD URL", num_args = 0..=2)]
+    pub asked: Vec<String>,
+
+    /// For -k explain: the address of the client.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", hide_default_value = true)]
+    pub src: std::net::IpAddr,
+
+    /// For -k explain: the user who has logged in.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// For -k explain: a field of the request, such as `User-Agent: curl`; several are possible.
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    pub headers: Vec<String>,
+
+    /// For -k explain: an address of the server, instead of looking the name up.
+    #[arg(long, value_name = "IP")]
+    pub dst: Vec<std::net::IpAddr>,
+
+    /// For -k explain: replay an access log in Squid's own format, and show what this configuration
+    /// would decide in another way.
+    #[arg(long, value_name = "FILE")]
+    pub against_log: Option<PathBuf>,
+
+    /// For -k parse: also sum up how many lines work, and which do not and why.
+    #[arg(long)]
+    pub explain: bool,
+
     /// Show the version and the commit that it was built from.
     #[arg(short = 'v', long = "version")]
     pub version: bool,
@@ -93,6 +122,9 @@ pub(crate) enum Command {
     Kill,
     /// Switch full debugging on or off.
     Debug,
+    /// Tell which rules a request would meet, which one decides and why: METHOD URL, or the lines
+    /// of a log with --against-log.
+    Explain,
 }
 
 const EXAMPLES: &str = "\
@@ -101,10 +133,15 @@ Examples:
   curl -x 127.0.0.1:3128 http://…       use it
   humboldt -f squid.conf -k parse       what does it say to my squid.conf?
   humboldt -f squid.conf -N             run it in the foreground
+  humboldt -f squid.conf -k explain GET http://site.example/ --src 10.0.0.7
+                                        which rule lets this request in or keeps it out?
+  humboldt -f new.conf -k explain --against-log access.log
+                                        what would change for the requests of that log?
   humboldt -f squid.conf -k reconfigure apply changes
 
 Signals: HUP reconfigure, USR1 rotate, USR2 debug, TERM stop gracefully, INT stop now.
-Exit status: 0 all is well, 1 the configuration or the start failed, 2 bad options.";
+Exit status: 0 all is well, 1 the configuration or the start failed, 2 bad options; of -k explain
+also 3 refused (or something would change), 4 not to be decided here.";
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use crate::error::StartError;
 pub(crate) fn send(command: Command, pid_path: Option<&str>) -> Result<(), StartError> {
     let path = PathBuf::from(pid_path.ok_or(StartError::NoPidFile)?);
     let signal = match command {
-        Command::Parse => return Ok(()),
+        Command::Parse | Command::Explain => return Ok(()),
         Command::Check => return pid_file::running(&path).map(drop).map_err(StartError::from),
         Command::Reconfigure => Signal::HUP,
         Command::Rotate => Signal::USR1,

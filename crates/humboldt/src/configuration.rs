@@ -50,7 +50,10 @@ impl Source {
     /// The configuration has errors, which the text names.
     pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
         let (mut config, diagnostics) = self.read();
-        let report = diagnostics.render_from(colored(), least);
+        let mut report = diagnostics.render_from(colored(), least);
+        if cli.explain {
+            report.push_str(&diagnostics.summary());
+        }
         if diagnostics.has_errors() {
             return Err(StartError::Configuration(report));
         }

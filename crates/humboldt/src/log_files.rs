@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use humboldt_acl::RuleList;
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::vital;
 use humboldt_conf::{AccessRule, Config};
 use humboldt_logs::access::{AccessFormat, LogFormat};
 use humboldt_logs::store_log::{StoreAction, StoreRecord, StoredAnswer};
@@ -28,12 +29,12 @@ pub(crate) fn open_access_logs(
         let Some(format) = access_format(config, &line.format) else { continue };
         let sink = match &line.place {
             None => None,
-            Some(place) => match open(service, place, config, cores) {
+            Some(place) => match open(service, place, config, options(config, line, cores)) {
                 None => continue,
                 sink => sink,
             },
         };
-        let rule = AccessRule { allow: true, terms: line.terms.clone() };
+        let rule = AccessRule { allow: true, terms: line.terms.clone(), source: None };
         let condition = match line.terms.is_empty() {
             true => None,
             false => match RuleList::compile(&snapshot.acls, &[rule], false) {
@@ -73,10 +74,37 @@ fn access_format(config: &Config, name: &str) -> Option<AccessFormat> {
 
 /// A relative path is below `coredump_dir`, where Squid runs.
 fn absolute<'a>(place: &'a str, config: &Config) -> Cow<'a, str> {
+    let elsewhere = ["none", "syslog", "syslog:", "udp:", "tcp:"];
+    let is_elsewhere = elsewhere
+        .iter()
+        .any(|one| if one.ends_with(':') { place.starts_with(one) } else { place == *one });
+    let (module, path) = match place.strip_prefix("daemon:") {
+        // The program knows what its argument means.
+        Some(_) if config.logfile_daemon.is_some() => return place.into(),
+        Some(path) => ("daemon:", path),
+        None => ("", place),
+    };
     match &config.coredump_dir {
-        Some(dir) if place != "none" && !place.starts_with('/') => format!("{dir}/{place}").into(),
+        Some(dir) if !is_elsewhere && !path.starts_with('/') => {
+            format!("{module}{dir}/{path}").into()
+        }
         _ => place.into(),
     }
+}
+
+/// The settings of a log.
+fn options(config: &Config, line: &humboldt_conf::AccessLog, cores: usize) -> SinkOptions {
+    SinkOptions {
+        buffer_bytes: line.buffer_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        is_vital: line.dies_on_error,
+        rotate: line.rotate,
+        ..usual_options(config, cores)
+    }
+}
+
+/// The settings of a log without options of its own.
+pub(crate) fn usual_options(config: &Config, cores: usize) -> SinkOptions {
+    SinkOptions { cores, is_buffered: config.buffered_logs, ..SinkOptions::default() }
 }
 
 /// Opens one log; reports an error if it cannot be opened.
@@ -84,20 +112,31 @@ pub(crate) fn open(
     service: &LogService,
     place: &str,
     config: &Config,
-    cores: usize,
+    options: SinkOptions,
 ) -> Option<Arc<LineSink>> {
-    let destination = match Destination::parse(&absolute(place, config)) {
+    let is_vital = options.is_vital;
+    let daemon = config.logfile_daemon.as_deref();
+    let opened = match Destination::parse(&absolute(place, config), daemon) {
         Ok(Destination::None) => return None,
-        Ok(destination) => destination,
-        Err(error) => {
-            tracing::warn!("{error}; the log is not written");
-            return None;
+        Ok(destination) => {
+            let rotate = options.rotate.or(match destination {
+                // It has to be told.
+                Destination::Program { .. } => Some(config.logfile_rotate),
+                _ => None,
+            });
+            service
+                .open(destination, SinkOptions { rotate, ..options })
+                .map_err(|error| format!("cannot open log {place}: {error}"))
         }
+        Err(error) => Err(error.to_string()),
     };
-    match service.open(destination, SinkOptions { cores, on_dropped: None }) {
+    match opened {
         Ok(sink) => Some(sink),
-        Err(error) => {
-            tracing::warn!("cannot open log {place}: {error}; it is not written");
+        Err(why) => {
+            tracing::warn!("{why}; the log is not written");
+            if is_vital {
+                vital::fail("a log with on-error=die");
+            }
             None
         }
     }
@@ -113,7 +152,7 @@ impl StoreLog {
     /// Opens the log of a configuration in place of the one before.
     pub(crate) fn reopen(&self, service: &LogService, config: &Config, cores: usize) {
         let place = config.cache_store_log.as_deref().unwrap_or("none");
-        *self.sink.write() = open(service, place, config, cores);
+        *self.sink.write() = open(service, place, config, usual_options(config, cores));
     }
 }
 

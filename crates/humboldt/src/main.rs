@@ -8,6 +8,7 @@ mod configuration;
 mod control;
 mod disks;
 mod error;
+mod explain;
 mod log_files;
 mod ports;
 mod reload;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
     if cli.version {
         show_version();
         return ExitCode::SUCCESS;
+    }
+    if cli.command == Some(cli::Command::Explain) {
+        return explain::run(&cli);
     }
     match start::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

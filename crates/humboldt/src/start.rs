@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_admin::AdminPages;
-use humboldt_conf::{Config, PortMode, Severity};
+use humboldt_conf::{AclKind, Config, PortMode, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_net::listener::ListenError;
@@ -186,10 +186,19 @@ fn target_group<'a>(config: &'a Config, user: &str) -> Option<&'a str> {
 
 fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
     if let Some(user) = target_user(config, source) {
-        let connects_as_clients = config.http_port.iter().any(|port| port.mode == PortMode::Tproxy);
-        privileges::drop_to(user, target_group(config, user), connects_as_clients)?;
+        privileges::drop_to(user, target_group(config, user), needs_net_admin(config))?;
     }
     Ok(())
+}
+
+/// Whether the program connects from the addresses of clients, or sets or reads netfilter marks.
+fn needs_net_admin(config: &Config) -> bool {
+    config.http_port.iter().any(|port| port.mode == PortMode::Tproxy)
+        || !config.tcp_outgoing_mark.is_empty()
+        || !config.mark_client_packet.is_empty()
+        || !config.mark_client_connection.is_empty()
+        || config.qos_flows.mark.is_some()
+        || config.acl.iter().any(|acl| acl.kind == AclKind::ClientConnectionMark)
 }
 
 /// Sends cache.log to its file, and to standard error in the foreground or with `-d`.
@@ -201,10 +210,12 @@ fn attach_cache_log(
     foreground: bool,
 ) {
     let place = config.cache_log.as_deref().unwrap_or("none");
-    let file = log_files::open(logs, place, config, 0);
+    let options = || log_files::usual_options(config, 0);
+    let file = log_files::open(logs, place, config, options());
     let on_stderr = (foreground || cli.debug_stderr.is_some())
         && !matches!(place, "/dev/stderr" | "stdio:/dev/stderr");
-    let stderr = if on_stderr { log_files::open(logs, "/dev/stderr", config, 0) } else { None };
+    let stderr =
+        if on_stderr { log_files::open(logs, "/dev/stderr", config, options()) } else { None };
     cache_log.attach(file, stderr);
 }
 

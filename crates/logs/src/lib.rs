@@ -1,7 +1,8 @@
 //! access.log, store.log and cache.log: writers that never block a request.
 //!
 //! A core appends whole lines to a buffer of its own ([`LineSink`]); one background thread writes
-//! all buffers of all logs ([`LogService`]). When it cannot keep up, lines are dropped and counted.
+//! all buffers of all files ([`LogService`]), and each helper program or receiver in the network
+//! has a thread of its own. When one cannot keep up, lines are dropped and counted.
 
 pub mod access;
 pub mod cache_log;
@@ -11,6 +12,7 @@ mod output;
 pub mod panics;
 mod service;
 pub mod store_log;
+mod target;
 mod text;
 
 pub use destination::{Destination, DestinationError};

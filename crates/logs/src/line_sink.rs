@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use humboldt_base::vital;
 use parking_lot::Mutex;
 
 use crate::service::Inbox;
+use crate::target::Told;
 
 /// Most bytes waiting to be written for one core and one log. Beyond it lines are dropped and
 /// counted until the writer has caught up. (The line that crosses the bound is kept whole.)
@@ -18,20 +20,45 @@ const BUFFER_BYTES_URGENT: usize = 1 << 20;
 /// Called with the number of lines that were lost, from the thread that noticed it.
 pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
 
+/// Fewest bytes of a core's buffer (`buffer-size=`).
+const BUFFER_BYTES_MIN: usize = 16 << 10;
+
+/// The name of a log that ends the program.
+const DYING: &str = "a log with on-error=die";
+
 /// The settings of a log.
 #[derive(Clone, Default)]
 pub struct SinkOptions {
     /// Cores that will append. One more buffer is kept for everything else.
     pub cores: usize,
+    /// Most bytes that wait, of all cores together (`buffer-size=`); `None`:
+    /// [`BUFFER_BYTES_MAX`] for each core.
+    pub buffer_bytes: Option<usize>,
+    /// A line that is lost ends the program (`on-error=die`).
+    pub is_vital: bool,
+    /// Old files that a rotation keeps (`rotate=`), if not as many as of other logs.
+    pub rotate: Option<u32>,
+    /// Lines are collected for the receiver (`buffered_logs`).
+    pub is_buffered: bool,
     /// Told when lines are lost, for a counter.
     pub on_dropped: Option<OnDropped>,
+}
+
+impl SinkOptions {
+    /// What a receiver is told.
+    pub(crate) fn told(&self) -> Told {
+        Told { rotate: self.rotate.unwrap_or_default(), is_buffered: self.is_buffered }
+    }
 }
 
 /// A log that cores append lines to. Made by [`crate::LogService::open`].
 pub struct LineSink {
     /// One per core, and a last one for other threads.
     buffers: Box<[CoreBuffer]>,
+    /// Bound of each of them.
+    buffer_bytes: usize,
     discard: bool,
+    is_vital: bool,
     dropped: AtomicU64,
     on_dropped: Option<OnDropped>,
     inbox: Arc<Inbox>,
@@ -51,7 +78,23 @@ impl fmt::Debug for LineSink {
 impl LineSink {
     pub(crate) fn new(options: SinkOptions, discard: bool, inbox: Arc<Inbox>) -> Self {
         let buffers = (0..=options.cores).map(|_| CoreBuffer::default()).collect();
-        Self { buffers, discard, dropped: AtomicU64::new(0), on_dropped: options.on_dropped, inbox }
+        let buffer_bytes = options.buffer_bytes.map_or(BUFFER_BYTES_MAX, |bytes| {
+            (bytes / options.cores.max(1)).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
+        });
+        Self {
+            buffers,
+            buffer_bytes,
+            discard,
+            is_vital: options.is_vital,
+            dropped: AtomicU64::new(0),
+            on_dropped: options.on_dropped,
+            inbox,
+        }
+    }
+
+    /// Most bytes that wait of one core, but for the last line.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
     }
 
     /// Whether lines are discarded, so that the caller need not make them.
@@ -73,7 +116,7 @@ impl LineSink {
         let CoreBuffer(buffer) = &self.buffers[core.min(shared)];
         let mut buffer = buffer.lock();
         let before = buffer.len();
-        if before >= BUFFER_BYTES_MAX {
+        if before >= self.buffer_bytes {
             drop(buffer);
             self.count_dropped(1);
             return;
@@ -82,7 +125,8 @@ impl LineSink {
         if buffer.len() > before && buffer.last() != Some(&b'\n') {
             buffer.push(b'\n');
         }
-        let urgent = before < BUFFER_BYTES_URGENT && buffer.len() >= BUFFER_BYTES_URGENT;
+        let much = BUFFER_BYTES_URGENT.min(self.buffer_bytes / 4);
+        let urgent = before < much && buffer.len() >= much;
         drop(buffer);
         self.inbox.notice_line(urgent);
     }
@@ -99,6 +143,9 @@ impl LineSink {
 
     pub(crate) fn count_dropped(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
+        if self.is_vital {
+            vital::fail(DYING);
+        }
         if let Some(on_dropped) = &self.on_dropped {
             on_dropped(lines);
         }

@@ -1,75 +1,82 @@
-//! The writing side of a log: the open file, its rotation, and the handling of errors.
+//! The writing side of a log: what it is written to, its rotation, and the handling of errors.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use humboldt_sys::log_file;
-
-use crate::{Destination, LineSink};
+use crate::target::{Target, path_of};
+use crate::{Destination, LineSink, SinkOptions};
 
 /// A failing log is reported at most once in this time.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
+/// Time between two tries to reach a receiver that is away, as in Squid.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+
 /// A write buffer larger than this, in bytes, is given back when it was mostly unused.
 const SPARE_BYTES_KEPT: usize = 64 * 1024;
-
-/// Permissions of a new log: its lines are private.
-const FILE_MODE: u32 = 0o640;
 
 /// Most old files that rotation keeps, even if `logfile_rotate` is higher.
 pub(crate) const KEEP_MAX: u32 = 1000;
 
 pub(crate) struct Output {
     sink: Arc<LineSink>,
-    /// Set when it can be reopened: a named file.
-    path: Option<PathBuf>,
-    file: Option<File>,
+    destination: Destination,
+    options: SinkOptions,
+    target: Option<Target>,
     spare: Vec<u8>,
+    /// Lines that a receiver has not taken, which is away now.
+    left: Vec<u8>,
+    /// The last try to reach it.
+    tried: Option<Instant>,
     /// The last write ended within a line: the next begins with a newline.
     torn: bool,
     reported: Option<Instant>,
 }
 
-/// Opens a destination; `None` for nowhere.
-pub(crate) fn open(destination: &Destination) -> io::Result<Option<File>> {
-    match destination {
-        Destination::None => Ok(None),
-        Destination::File(path) => open_file(path).map(Some),
-        Destination::Stdout => Ok(Some(File::from(io::stdout().as_fd().try_clone_to_owned()?))),
-        Destination::Stderr => Ok(Some(File::from(io::stderr().as_fd().try_clone_to_owned()?))),
-    }
-}
-
-fn open_file(path: &Path) -> io::Result<File> {
-    log_file::open_to_append(path, FILE_MODE)
-}
-
 impl Output {
-    pub(crate) fn new(sink: Arc<LineSink>, destination: Destination, file: Option<File>) -> Self {
-        let path = match destination {
-            Destination::File(path) => Some(path),
-            _ => None,
-        };
-        Self { sink, path, file, spare: Vec::new(), torn: false, reported: None }
+    pub(crate) fn new(
+        sink: Arc<LineSink>,
+        destination: Destination,
+        options: SinkOptions,
+        target: Option<Target>,
+    ) -> Self {
+        Self {
+            sink,
+            destination,
+            options,
+            target,
+            spare: Vec::new(),
+            left: Vec::new(),
+            tried: None,
+            torn: false,
+            reported: None,
+        }
     }
 
     pub(crate) fn has_lines(&self) -> bool {
-        self.sink.has_lines()
+        !self.left.is_empty() || self.sink.has_lines()
     }
 
-    /// Whether all lines are written and no other owner is left that could append one.
+    /// Whether all lines are written, or cannot be, and no other owner is left that could append
+    /// one.
     pub(crate) fn is_abandoned(&self) -> bool {
-        Arc::strong_count(&self.sink) == 1 && !self.sink.has_lines()
+        Arc::strong_count(&self.sink) == 1 && (self.target.is_none() || !self.has_lines())
     }
 
     /// Writes everything that waits. Returns whether there was anything.
     pub(crate) fn write_out(&mut self) -> bool {
+        if self.destination.is_receiver() && !self.reach() {
+            return self.has_lines();
+        }
+        let left = std::mem::take(&mut self.left);
+        if !left.is_empty() {
+            self.write_lines(&left);
+        }
         let mut spare = std::mem::take(&mut self.spare);
-        let mut any = false;
+        let mut any = !left.is_empty();
         let mut most = 0;
         let sink = Arc::clone(&self.sink);
         sink.drain(&mut spare, |lines| {
@@ -84,15 +91,38 @@ impl Output {
         any
     }
 
+    /// Whether the receiver is there. One that is away is looked for again after a while.
+    fn reach(&mut self) -> bool {
+        if self.target.is_some() || !self.has_lines() {
+            return true;
+        }
+        if self.tried.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
+            return false;
+        }
+        self.tried = Some(Instant::now());
+        match Target::open(&self.destination, self.options.told()) {
+            Ok(target) => self.target = target,
+            Err(error) => self.report("reach", &error),
+        }
+        self.target.is_some()
+    }
+
     fn write_lines(&mut self, lines: &[u8]) {
-        if self.file.is_none() {
+        if self.destination.is_receiver() {
+            return self.send_lines(lines);
+        }
+        if self.target.is_none() {
             self.reopen();
         }
-        let Some(file) = &mut self.file else {
+        let Some(target) = &mut self.target else {
             self.sink.count_dropped(count_lines(lines));
             return;
         };
-        if let Err((written, error)) = write_counted(file, lines, self.torn) {
+        let begun = match self.torn {
+            true => target.write(b"\n").map_err(|(_, error)| (0, error)),
+            false => Ok(()),
+        };
+        if let Err((written, error)) = begun.and_then(|()| target.write(lines)) {
             self.torn = self.torn && written == 0 || written > 0 && lines[written - 1] != b'\n';
             self.sink.count_dropped(count_lines(&lines[written..]));
             self.report("write to", &error);
@@ -101,12 +131,41 @@ impl Output {
         }
     }
 
+    /// Sends lines to a receiver. Those that it does not take wait until it is there again.
+    fn send_lines(&mut self, lines: &[u8]) {
+        let Some(target) = &mut self.target else {
+            return self.keep(lines);
+        };
+        let Err((written, error)) = target.write(lines) else { return };
+        self.report("write to", &error);
+        if self.destination.takes_or_loses() {
+            let rest = &lines[written..];
+            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
+            self.sink.count_dropped(1);
+            return self.send_lines(&rest[end..]);
+        }
+        self.target = None;
+        self.tried = Some(Instant::now());
+        self.keep(&lines[written..]);
+    }
+
+    /// Keeps lines for a receiver that is away, as many as the buffer of a core holds.
+    fn keep(&mut self, lines: &[u8]) {
+        if self.left.len() >= self.sink.buffer_bytes() {
+            self.sink.count_dropped(count_lines(lines));
+        } else {
+            self.left.extend_from_slice(lines);
+        }
+    }
+
     /// Opens the file again, so that a renamed or removed file is created. Standard streams stay.
     pub(crate) fn reopen(&mut self) {
-        let Some(path) = &self.path else { return };
-        match open_file(path) {
-            Ok(file) => {
-                self.file = Some(file);
+        if path_of(&self.destination).is_none() {
+            return;
+        }
+        match Target::open(&self.destination, self.options.told()) {
+            Ok(target) => {
+                self.target = target;
                 self.torn = false;
             }
             Err(error) => self.report("open", &error),
@@ -115,8 +174,28 @@ impl Output {
 
     /// The file that rotation renames, if it is a regular file.
     pub(crate) fn rotatable_path(&self) -> Option<&Path> {
-        let path = self.path.as_deref()?;
+        let path = path_of(&self.destination)?;
         fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file()).then_some(path)
+    }
+
+    /// The number of old files of this log (`rotate=`), or the usual one.
+    pub(crate) fn kept(&self, usual: u32) -> u32 {
+        self.options.rotate.unwrap_or(usual)
+    }
+
+    /// Asks a helper program to begin a new file.
+    pub(crate) fn order_rotation(&mut self) {
+        if let Some(Err(error)) = self.target.as_mut().map(Target::rotate) {
+            self.report("rotate", &error);
+        }
+    }
+
+    /// The lines that could not be written are lost, at the end.
+    pub(crate) fn give_up(&mut self) {
+        let lines = count_lines(&std::mem::take(&mut self.left));
+        if lines > 0 {
+            self.sink.count_dropped(lines);
+        }
     }
 
     pub(crate) fn report(&mut self, action: &str, error: &io::Error) {
@@ -124,31 +203,9 @@ impl Output {
             return;
         }
         self.reported = Some(Instant::now());
-        let name = self.path.as_deref().map_or("standard output".into(), Path::to_string_lossy);
-        let lost = self.sink.dropped_lines();
+        let (name, lost) = (&self.destination, self.sink.dropped_lines());
         tracing::error!("cannot {action} log {name}: {error}; {lost} lines lost so far");
     }
-}
-
-/// Writes everything, or returns the number of bytes of `lines` written before the error.
-fn write_counted(
-    file: &mut impl Write,
-    lines: &[u8],
-    torn: bool,
-) -> Result<(), (usize, io::Error)> {
-    if torn {
-        file.write_all(b"\n").map_err(|error| (0, error))?;
-    }
-    let mut written = 0;
-    while written < lines.len() {
-        match file.write(&lines[written..]) {
-            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err((written, error)),
-        }
-    }
-    Ok(())
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
@@ -179,7 +236,10 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+    use crate::target::write_counted;
 
     /// Accepts this many bytes; then the disk is full.
     struct SmallDisk {
@@ -206,10 +266,10 @@ mod tests {
     #[test]
     fn a_full_disk_says_how_much_was_written() {
         let mut disk = SmallDisk { content: Vec::new(), room: 5 };
-        let (written, error) = write_counted(&mut disk, b"one\ntwo\n", false).unwrap_err();
+        let (written, error) = write_counted(&mut disk, b"one\ntwo\n").unwrap_err();
         assert_eq!((written, error.kind()), (5, io::ErrorKind::StorageFull));
         disk.room = 100;
-        write_counted(&mut disk, b"three\n", true).unwrap();
+        write_counted(&mut disk, b"\nthree\n").unwrap();
         assert_eq!(disk.content, b"one\nt\nthree\n");
     }
 

@@ -1,4 +1,5 @@
-//! The one thread that writes all logs.
+//! The thread that writes all logs that are files, and those of logs that may wait for somebody:
+//! helper programs, syslog, receivers in the network.
 //!
 //! While lines arrive it writes them every [`WRITE_EVERY`], in large pieces; when nothing came for
 //! that long it sleeps until something does.
@@ -12,23 +13,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use humboldt_sys::log_file::is_without_reader;
 use parking_lot::{Condvar, Mutex};
 
 use crate::output::{self, Output};
 use crate::panics::LOG_THREAD;
+use crate::target::Target;
 use crate::{Destination, LineSink, SinkOptions};
 
 /// A line waits at most this long (and the time of the write before it).
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 
+/// A thread with a log of its own looks this often whether the log is still used.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Time between two looks whether the threads have ended, at the end of the service.
+const END_STEP: Duration = Duration::from_millis(2);
+
 /// How long the end of the service waits for the last lines to be written.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(5);
 
 enum Command {
-    Add(Output),
+    Add(Box<Output>),
     Rotate { keep: u32 },
     Flushed(mpsc::SyncSender<()>),
     Stop,
@@ -85,19 +93,28 @@ impl Inbox {
 /// Start it after going into the background (threads do not survive that), and open logs after
 /// privileges were dropped (rotation opens them again, with the rights of that time).
 pub struct LogService {
-    inbox: Arc<Inbox>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// The thread that writes files.
+    files: WriterThread,
+    /// Those with a log of their own.
+    receivers: Mutex<Vec<WriterThread>>,
 }
 
-impl LogService {
-    /// Starts the thread, named `logs`.
-    pub fn start() -> io::Result<Self> {
+/// A thread that writes logs.
+struct WriterThread {
+    inbox: Arc<Inbox>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl WriterThread {
+    /// `ends`: as soon as no log is left.
+    fn start(ends: bool) -> io::Result<Self> {
         let inbox = Arc::new(Inbox {
             sleeping: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let mut writer = Writer { inbox: Arc::clone(&inbox), outputs: Vec::new() };
+        let mut writer =
+            Writer { inbox: Arc::clone(&inbox), outputs: Vec::new(), ends, has_begun: false };
         let run = move || {
             // If one log makes it panic, the others go on.
             while catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
@@ -106,54 +123,94 @@ impl LogService {
             }
         };
         let thread = thread::Builder::new().name(LOG_THREAD.into()).spawn(run)?;
-        Ok(Self { inbox, thread: Some(thread) })
+        Ok(Self { inbox, thread })
     }
 
-    /// Opens a log; fails when its file cannot be opened now. A named pipe without a reader is
-    /// opened when a reader appears: lines until then are lost, and counted. It is closed when the
-    /// last `Arc` is dropped and its lines are written.
+    /// Asks for a sign when everything before is written and done. `None`: the thread has ended.
+    fn flushing(&self) -> Option<mpsc::Receiver<()>> {
+        if self.thread.is_finished() {
+            return None;
+        }
+        let (done, is_done) = mpsc::sync_channel(1);
+        self.inbox.send(Command::Flushed(done));
+        Some(is_done)
+    }
+}
+
+impl LogService {
+    /// Starts the thread, named `logs`.
+    pub fn start() -> io::Result<Self> {
+        Ok(Self { files: WriterThread::start(false)?, receivers: Mutex::default() })
+    }
+
+    /// Opens a log; fails when its file cannot be opened, or its helper program cannot be started,
+    /// now. A named pipe without a reader is opened when a reader appears: lines until then are
+    /// lost, and counted. A receiver in the network is reached when there are lines for it. The log
+    /// is closed when the last `Arc` is dropped and its lines are written.
     pub fn open(
         &self,
         destination: Destination,
         options: SinkOptions,
     ) -> io::Result<Arc<LineSink>> {
-        let (file, later) = match output::open(&destination) {
-            Err(error) if is_without_reader(&error) => (None, Some(error)),
-            opened => (opened?, None),
+        let (target, later) = match &destination {
+            Destination::Syslog { .. } | Destination::Udp(_) | Destination::Tcp(_) => (None, None),
+            _ => match Target::open(&destination, options.told()) {
+                Err(error) if is_without_reader(&error) => (None, Some(error)),
+                opened => (opened?, None),
+            },
         };
         let discard = destination == Destination::None;
-        let sink = Arc::new(LineSink::new(options, discard, Arc::clone(&self.inbox)));
+        let own = destination.is_receiver().then(|| WriterThread::start(true)).transpose()?;
+        let inbox = Arc::clone(&own.as_ref().unwrap_or(&self.files).inbox);
+        let sink = Arc::new(LineSink::new(options.clone(), discard, Arc::clone(&inbox)));
         if !discard {
-            let mut output = Output::new(Arc::clone(&sink), destination, file);
+            let mut output = Output::new(Arc::clone(&sink), destination, options, target);
             later.inspect(|error| output.report("open", error));
-            self.inbox.send(Command::Add(output));
+            inbox.send(Command::Add(Box::new(output)));
         }
+        let mut receivers = self.receivers.lock();
+        receivers.retain(|one| !one.thread.is_finished());
+        receivers.extend(own);
+        drop(receivers);
         Ok(sink)
     }
 
     /// Rotates all logs that are regular files, keeping `keep` old ones of each (`logfile_rotate`);
     /// with 0 the files are only opened again. Lines appended before this call go to the old files;
     /// lines appended before it is done (see [`Self::flush`]) may. Returns at once.
+    /// Helper programs are told to do the same.
     pub fn rotate(&self, keep: u32) {
-        self.inbox.send(Command::Rotate { keep });
+        self.files.inbox.send(Command::Rotate { keep });
+        let receivers = self.receivers.lock();
+        receivers.iter().for_each(|one| one.inbox.send(Command::Rotate { keep }));
     }
 
     /// Waits until everything appended and asked for before is written and done, or `limit` has
     /// passed. Returns whether it was done. Blocks: not for cores that serve.
     pub fn flush(&self, limit: Duration) -> bool {
-        let (done, is_done) = mpsc::sync_channel(1);
-        self.inbox.send(Command::Flushed(done));
-        is_done.recv_timeout(limit).is_ok()
+        let until = Instant::now() + limit;
+        let mut waiting: Vec<_> = self.files.flushing().into_iter().collect();
+        waiting.extend(self.receivers.lock().iter().filter_map(WriterThread::flushing));
+        let left = || until.saturating_duration_since(Instant::now());
+        let done = |is_done: mpsc::Receiver<()>| match is_done.recv_timeout(left()) {
+            // A thread that has ended has nothing left to write.
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => true,
+            Err(mpsc::RecvTimeoutError::Timeout) => false,
+        };
+        waiting.into_iter().all(done)
     }
 }
 
 impl Drop for LogService {
     fn drop(&mut self) {
-        let written = self.flush(LAST_WRITE_MAX);
-        self.inbox.send(Command::Stop);
-        if let Some(thread) = self.thread.take().filter(|_| written) {
-            // A writer stuck in a write is left behind: the process is ending.
-            let _ = thread.join();
+        self.flush(LAST_WRITE_MAX);
+        let receivers = std::mem::take(self.receivers.get_mut());
+        let threads = || std::iter::once(&self.files).chain(&receivers);
+        threads().for_each(|one| one.inbox.send(Command::Stop));
+        // A writer stuck in a write is left behind: the process is ending.
+        let until = Instant::now() + LAST_WRITE_MAX;
+        while threads().any(|one| !one.thread.is_finished()) && Instant::now() < until {
+            thread::sleep(END_STEP);
         }
     }
 }
@@ -161,6 +218,10 @@ impl Drop for LogService {
 struct Writer {
     inbox: Arc<Inbox>,
     outputs: Vec<Output>,
+    /// It ends when no log is left.
+    ends: bool,
+    /// It has had one.
+    has_begun: bool,
 }
 
 impl Writer {
@@ -171,7 +232,10 @@ impl Writer {
             busy = self.write_out();
             for command in commands {
                 match command {
-                    Command::Add(output) => self.outputs.push(output),
+                    Command::Add(output) => {
+                        self.outputs.push(*output);
+                        self.has_begun = true;
+                    }
                     Command::Rotate { keep } => self.rotate(keep),
                     Command::Flushed(done) => {
                         self.write_out(); // of outputs added in between
@@ -179,10 +243,14 @@ impl Writer {
                     }
                     Command::Stop => {
                         self.write_out();
+                        self.outputs.iter_mut().for_each(Output::give_up);
                         return;
                     }
                 }
                 busy = true; // look again before sleeping
+            }
+            if self.ends && self.outputs.is_empty() && self.has_begun {
+                return;
             }
         }
     }
@@ -193,7 +261,8 @@ impl Writer {
         // The locks of the buffers order this: a line that we do not see here was put in after, by
         // a core that sees `sleeping`.
         let missed = self.outputs.iter().any(Output::has_lines);
-        let commands = self.inbox.wait(missed.then_some(Duration::ZERO));
+        let limit = self.ends.then_some(LOOK_EVERY);
+        let commands = self.inbox.wait(if missed { Some(Duration::ZERO) } else { limit });
         self.inbox.sleeping.store(false, Ordering::Relaxed);
         commands
     }
@@ -211,9 +280,10 @@ impl Writer {
         self.write_out();
         let mut shifted = HashSet::new();
         for output in &mut self.outputs {
+            output.order_rotation();
             let Some(path) = output.rotatable_path().map(PathBuf::from) else { continue };
             if shifted.insert(path.clone())
-                && let Err(error) = output::shift_files(&path, keep)
+                && let Err(error) = output::shift_files(&path, output.kept(keep))
             {
                 output.report("rotate", &error);
             }
@@ -233,7 +303,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn open(service: &LogService, path: &std::path::Path, cores: usize) -> Arc<LineSink> {
-        let options = SinkOptions { cores, on_dropped: None };
+        let options = SinkOptions { cores, ..SinkOptions::default() };
         service.open(Destination::File(path.into()), options).unwrap()
     }
 
@@ -276,7 +346,7 @@ mod tests {
         let service = LogService::start().unwrap();
         let sink = open(&service, &path, 1);
         for expected in ["x\n", "x\nx\n"] {
-            while !service.inbox.sleeping.load(Ordering::SeqCst) {
+            while !service.files.inbox.sleeping.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
             sink.append(0, |out| out.push(b'x'));
@@ -326,7 +396,8 @@ mod tests {
         let on_dropped: crate::line_sink::OnDropped = Arc::new(move |lines| {
             counter.fetch_add(lines, Ordering::SeqCst);
         });
-        let options = SinkOptions { cores: 1, on_dropped: Some(on_dropped) };
+        let on_dropped = Some(on_dropped);
+        let options = SinkOptions { cores: 1, on_dropped, ..SinkOptions::default() };
         let full = service.open(Destination::File("/dev/full".into()), options).unwrap();
         let good = open(&service, &path, 1);
         for _ in 0..3 {

@@ -11,6 +11,7 @@ use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::Stream;
+use crate::marks::PacketMarks;
 
 /// Most addresses of one name that are tried; the rest are ignored.
 pub const ATTEMPTS_MAX: usize = 16;
@@ -31,6 +32,8 @@ pub struct ConnectOptions {
     pub local_v6: Option<Ipv6Addr>,
     /// These addresses are not this machine's. Needs CAP_NET_ADMIN.
     pub local_is_foreign: bool,
+    /// Marks of all packets, the first one included.
+    pub marks: PacketMarks,
 }
 
 impl Default for ConnectOptions {
@@ -42,6 +45,7 @@ impl Default for ConnectOptions {
             local_v4: None,
             local_v6: None,
             local_is_foreign: false,
+            marks: PacketMarks::default(),
         }
     }
 }
@@ -189,6 +193,7 @@ async fn attempt(peer: SocketAddr, options: &ConnectOptions) -> Result<Connected
         }
         socket.bind(SocketAddr::new(local, 0)).map_err(explain)?;
     }
+    options.marks.set(&socket, PacketMarks::default());
     socket.set_nodelay(true).map_err(explain)?;
     let stream = socket.connect(peer).await.map_err(explain)?;
     Ok(Connected { stream: stream.into(), peer })

@@ -6,6 +6,7 @@
 pub mod connect;
 pub mod dns;
 pub mod listener;
+pub mod marks;
 mod own_address;
 pub mod pool;
 mod port_owner;

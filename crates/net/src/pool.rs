@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::Stream;
 use crate::connect::Connected;
+use crate::marks::PacketMarks;
 
 /// Bounds of one core's pool.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,8 +75,8 @@ pub struct ServerKey {
     pub local: Local,
 }
 
-/// The local addresses that rules want for connections (`tcp_outgoing_address`). A connection with
-/// one local address is not used by requests that need another.
+/// What rules want for our side of connections (`tcp_outgoing_address`, `tcp_outgoing_tos`,
+/// `tcp_outgoing_mark`). A connection that has one is not used by requests that need another.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Local {
     /// When the server's address is IPv4.
@@ -84,6 +85,8 @@ pub struct Local {
     pub v6: Option<Ipv6Addr>,
     /// They are a client's, not this machine's (`tproxy`).
     pub is_foreign: bool,
+    /// Marks of packets.
+    pub marks: PacketMarks,
 }
 
 /// A [`ServerKey`] that borrows its name: finding a connection allocates nothing.
@@ -225,7 +228,8 @@ mod tests {
 
     use super::*;
 
-    const LOCAL: Local = Local { v4: None, v6: None, is_foreign: false };
+    const LOCAL: Local =
+        Local { v4: None, v6: None, is_foreign: false, marks: PacketMarks { tos: 0, mark: 0 } };
     const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, local: LOCAL };
     const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, local: LOCAL };
 

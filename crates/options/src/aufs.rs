@@ -1,8 +1,8 @@
 //! Options of `aufs`.
 
-use crate::Levels;
 use crate::common::{self, THREADS};
-use crate::option::{DirOption, OutOfRange, check, small};
+use crate::option::{DirOption, OutOfRange, at, check, position, small};
+use crate::{Levels, Overload};
 
 /// Options of `aufs`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -11,18 +11,26 @@ pub struct AufsOptions {
     pub levels: Levels,
     /// `threads=`: threads that do I/O.
     pub threads: u32,
+    /// `overload=`: what happens while the disk cannot keep up.
+    pub overload: Overload,
 }
 
 impl Default for AufsOptions {
     fn default() -> Self {
-        Self { levels: Levels::default(), threads: THREADS }
+        Self { levels: Levels::default(), threads: THREADS, overload: Overload::default() }
     }
 }
 
-pub(crate) const OPTIONS: &[DirOption<AufsOptions>] = &[common::threads(
-    |options, count| options.threads = small(count),
-    |options| Some(options.threads.into()),
-)];
+pub(crate) const OPTIONS: &[DirOption<AufsOptions>] = &[
+    common::threads(
+        |options, count| options.threads = small(count),
+        |options| Some(options.threads.into()),
+    ),
+    common::overload(
+        |options, word| options.overload = at(word),
+        |options| position(options.overload),
+    ),
+];
 
 impl AufsOptions {
     /// Refuses what is out of range.

@@ -18,6 +18,16 @@ pub enum Io {
     Threads,
 }
 
+/// `overload=`: what happens while a directory's disk cannot keep up.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Overload {
+    /// New objects are not stored: fast answers, fewer hits.
+    #[default]
+    Shed,
+    /// Clients that get new objects wait a little for the disk.
+    Wait,
+}
+
 /// `page-cache=`: the use of the system's page cache; other I/O goes past it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
@@ -37,6 +47,10 @@ impl Words for Io {
         &[("auto", Self::Auto), ("uring", Self::Uring), ("threads", Self::Threads)];
 }
 
+impl Words for Overload {
+    const WORDS: &'static [(&'static str, Self)] = &[("shed", Self::Shed), ("wait", Self::Wait)];
+}
+
 impl Words for PageCache {
     const WORDS: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("off", Self::Off), ("reads", Self::Reads), ("on", Self::On)];
@@ -53,6 +67,7 @@ const fn words<W: Words, const N: usize>() -> [&'static str; N] {
     out
 }
 
+const OVERLOAD_WORDS: &[&str] = &words::<Overload, { Overload::WORDS.len() }>();
 const IO_WORDS: &[&str] = &words::<Io, { Io::WORDS.len() }>();
 pub(crate) const PAGE_CACHE_WORDS: &[&str] = &words::<PageCache, { PageCache::WORDS.len() }>();
 
@@ -75,6 +90,19 @@ pub(crate) const fn io<T>(set: fn(&mut T, u64), get: fn(&T) -> Option<u64>) -> D
         value: Value::Words(IO_WORDS),
         unset: "",
         doc: "How the device is used: by io_uring or by threads; `auto` takes io_uring where the system allows it.",
+        set,
+        get,
+    }
+}
+
+/// `overload=`, likewise.
+pub(crate) const fn overload<T>(set: fn(&mut T, u64), get: fn(&T) -> Option<u64>) -> DirOption<T> {
+    DirOption {
+        name: "overload",
+        value: Value::Words(OVERLOAD_WORDS),
+        unset: "",
+        doc: "While the disk cannot keep up: `shed` does not store new objects, at first only those that come for the first time; `wait` lets their clients wait a little. \
+              Hits are turned away after stores only.",
         set,
         get,
     }

@@ -1,8 +1,8 @@
 //! Options of `coss`.
 
-use crate::Io;
 use crate::common::{self, THREADS};
 use crate::option::{DirOption, OutOfRange, Step, Value, at, check, number, position, small};
+use crate::{Io, Overload};
 
 /// Most stripes in memory: 1 GiB.
 const MEMBUFS_MAX: u64 = 1024;
@@ -17,6 +17,8 @@ pub struct CossOptions {
     pub threads: u32,
     /// `io=`: how the device is used.
     pub io: Io,
+    /// `overload=`: what happens while the disk cannot keep up.
+    pub overload: Overload,
     /// `block-size=`: unit of location in bytes; `None` for the smallest that will do.
     pub block_bytes: Option<u32>,
     /// `membufs=`: stripes in memory.
@@ -37,6 +39,7 @@ impl Default for CossOptions {
         Self {
             threads: THREADS,
             io: Io::default(),
+            overload: Overload::default(),
             block_bytes: None,
             membufs: 10,
             maxfullbufs: None,
@@ -52,6 +55,10 @@ pub(crate) const OPTIONS: &[DirOption<CossOptions>] = &[
         |options| Some(options.threads.into()),
     ),
     common::io(|options, word| options.io = at(word), |options| position(options.io)),
+    common::overload(
+        |options, word| options.overload = at(word),
+        |options| position(options.overload),
+    ),
     DirOption {
         name: "block-size",
         value: Value::Number { unit: "bytes", min: 512, max: 8192, step: Step::PowerOfTwo },

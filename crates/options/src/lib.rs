@@ -19,7 +19,7 @@ mod tree;
 
 pub use aufs::AufsOptions;
 pub use cache::{DirSelect, InTransit, MemoryMode};
-pub use common::{Io, PageCache};
+pub use common::{Io, Overload, PageCache};
 pub use coss::CossOptions;
 pub use diskd::DiskdOptions;
 pub use limits::DirLimits;

@@ -2,7 +2,7 @@
 
 use crate::common::{self, PAGE_CACHE_WORDS, THREADS};
 use crate::option::{DirOption, OutOfRange, Value, at, check, position, small};
-use crate::{Io, PageCache};
+use crate::{Io, Overload, PageCache};
 
 /// Options of `ring`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -11,13 +11,20 @@ pub struct RingOptions {
     pub threads: u32,
     /// `io=`: how the device is used.
     pub io: Io,
+    /// `overload=`: what happens while the disk cannot keep up.
+    pub overload: Overload,
     /// `page-cache=`: what goes through the page cache.
     pub page_cache: PageCache,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        Self { threads: THREADS, io: Io::default(), page_cache: PageCache::default() }
+        Self {
+            threads: THREADS,
+            io: Io::default(),
+            overload: Overload::default(),
+            page_cache: PageCache::default(),
+        }
     }
 }
 
@@ -27,6 +34,10 @@ pub(crate) const OPTIONS: &[DirOption<RingOptions>] = &[
         |options| Some(options.threads.into()),
     ),
     common::io(|options, word| options.io = at(word), |options| position(options.io)),
+    common::overload(
+        |options, word| options.overload = at(word),
+        |options| position(options.overload),
+    ),
     DirOption {
         name: "page-cache",
         value: Value::Words(PAGE_CACHE_WORDS),

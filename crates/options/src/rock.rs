@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::Io;
 use crate::common::{self, THREADS};
 use crate::option::{DirOption, OutOfRange, Step, Value, at, check, number, position, small};
+use crate::{Io, Overload};
 
 /// Options of `rock`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct RockOptions {
     pub threads: u32,
     /// `io=`: how the device is used.
     pub io: Io,
+    /// `overload=`: what happens while the disk cannot keep up.
+    pub overload: Overload,
     /// `slot-size=`: size of a slot in bytes.
     pub slot_bytes: u32,
     /// `max-swap-rate=`: most writes a second; `None` for no limit.
@@ -28,6 +30,7 @@ impl Default for RockOptions {
         Self {
             threads: THREADS,
             io: Io::default(),
+            overload: Overload::default(),
             slot_bytes: 16 * 1024,
             max_swap_rate: None,
             swap_timeout: None,
@@ -41,6 +44,10 @@ pub(crate) const OPTIONS: &[DirOption<RockOptions>] = &[
         |options| Some(options.threads.into()),
     ),
     common::io(|options, word| options.io = at(word), |options| position(options.io)),
+    common::overload(
+        |options, word| options.overload = at(word),
+        |options| position(options.overload),
+    ),
     DirOption {
         name: "slot-size",
         value: Value::Number {

@@ -4,6 +4,7 @@
 use std::pin::pin;
 use std::rc::Rc;
 
+use humboldt_base::seldom::Seldom;
 use humboldt_exchange::ClientExchange;
 use humboldt_http::Url;
 use humboldt_logs::access::Tag;
@@ -53,7 +54,8 @@ pub(crate) async fn run(
         Ok(None) => {}
         Ok(Some(name)) => Rc::make_mut(&mut request).set_store_id(name),
         Err(why) => {
-            tracing::warn!("store_id_program: {}: {why}", request.url.as_bytes().escape_ascii());
+            static SELDOM: Seldom = Seldom::new();
+            rewriting::warn(&SELDOM, "store_id_program", &request, &why);
             let namer = request.snapshot().rewriting.namer.as_ref();
             if namer.is_some_and(|namer| !namer.bypass) {
                 request.may_use_cache.get_or_init(|| false);

@@ -4,13 +4,18 @@
 //! Plain text is sent as `text/plain` with `nosniff`, its control characters replaced.
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_conf::RuleSource;
 use humboldt_http::{FieldName, Fields, date, escape};
+use serde_json::json;
 
 /// Most bytes of a URL that an error page repeats; the rest is cut.
 const URL_SHOWN_BYTES_MAX: usize = 512;
 
+/// The media type of pages for people.
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+
 macro_rules! error_pages {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $status:literal, $title:literal, $advice:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $status:literal, $error:literal, $title:literal, $advice:literal;)+) => {
         /// Every error that the proxy itself answers with. The names are Squid's where it has one.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum ErrorPage { $($(#[doc = $doc])+ $variant,)+ }
@@ -34,6 +39,11 @@ macro_rules! error_pages {
                 match self { $(ErrorPage::$variant => $status,)+ }
             }
 
+            /// The error type in Proxy-Status (RFC 9209 2.3).
+            pub(crate) fn proxy_error(self) -> &'static str {
+                match self { $(ErrorPage::$variant => $error,)+ }
+            }
+
             /// Whether it is about logins: its status goes with fields that ask for one.
             pub(crate) fn asks_login(self) -> bool {
                 matches!(self, Self::ProxyLoginRequired | Self::LoginRequired)
@@ -52,103 +62,103 @@ macro_rules! error_pages {
 
 error_pages! {
     /// The request does not follow the grammar or is ambiguous.
-    InvalidRequest = "ERR_INVALID_REQ", 400, "Invalid request",
+    InvalidRequest = "ERR_INVALID_REQ", 400, "http_request_error", "Invalid request",
         "The request is not valid HTTP, or could be read in more than one way. The connection has been closed.";
     /// The URL cannot be used.
-    InvalidUrl = "ERR_INVALID_URL", 400, "Invalid URL",
+    InvalidUrl = "ERR_INVALID_URL", 400, "http_request_error", "Invalid URL",
         "The address is incomplete or malformed. Check the part before the first slash.";
     /// An access rule refuses the request.
-    AccessDenied = "ERR_ACCESS_DENIED", 403, "Access denied",
+    AccessDenied = "ERR_ACCESS_DENIED", 403, "http_request_denied", "Access denied",
         "The access rules of this proxy do not allow this request. If you think they should, ask its administrator.";
     /// An access rule asks the client of a proxy for a login, or for another one.
-    ProxyLoginRequired = "ERR_CACHE_ACCESS_DENIED", 407, "Login required",
+    ProxyLoginRequired = "ERR_CACHE_ACCESS_DENIED", 407, "http_request_denied", "Login required",
         "This proxy does not know you. Log in with a name and a password that may do this.";
     /// The same where the client takes the proxy for the server.
-    LoginRequired = "ERR_CACHE_ACCESS_DENIED", 401, "Login required",
+    LoginRequired = "ERR_CACHE_ACCESS_DENIED", 401, "http_request_denied", "Login required",
         "You are not logged in. Log in with a name and a password that may do this.";
     /// `miss_access` refuses a request that the cache cannot answer.
-    ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
+    ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "http_request_denied", "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";
     /// Host does not agree with the URL, or with the address that the client connected to.
-    HostConflict = "ERR_CONFLICT_HOST", 409, "Host conflict",
+    HostConflict = "ERR_CONFLICT_HOST", 409, "http_request_denied", "Host conflict",
         "The host that the request names is not the one that it was sent to.";
     /// No server and no parent may be used for the request.
-    NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
+    NoForward = "ERR_CANNOT_FORWARD", 503, "destination_unavailable", "Cannot forward",
         "No server and no parent cache may be used for this request.";
     /// The method cannot be served here.
-    UnsupportedMethod = "ERR_UNSUP_REQ", 501, "Method or coding not supported",
+    UnsupportedMethod = "ERR_UNSUP_REQ", 501, "http_request_error", "Method or coding not supported",
         "This proxy cannot do what the request asks for.";
     /// The URL's scheme cannot be served.
-    UnsupportedScheme = "ERR_UNSUP_PROTO", 501, "Protocol not supported",
+    UnsupportedScheme = "ERR_UNSUP_PROTO", 501, "http_request_error", "Protocol not supported",
         "This proxy forwards http URLs, and https through CONNECT.";
     /// `Expect` other than 100-continue.
-    ExpectationFailed = "ERR_EXPECT", 417, "Expectation failed",
+    ExpectationFailed = "ERR_EXPECT", 417, "http_request_error", "Expectation failed",
         "The only expectation that is understood is 100-continue.";
     /// HTTP version other than 1.0 and 1.1.
-    UnsupportedVersion = "ERR_UNSUP_HTTPVERSION", 505, "HTTP version not supported",
+    UnsupportedVersion = "ERR_UNSUP_HTTPVERSION", 505, "http_request_error", "HTTP version not supported",
         "Use HTTP/1.1.";
     /// A method is misused, as in TRACE with a body.
-    MethodNotAllowed = "ERR_METHOD_NOT_ALLOWED", 405, "Method not allowed",
+    MethodNotAllowed = "ERR_METHOD_NOT_ALLOWED", 405, "http_request_error", "Method not allowed",
         "The method cannot be used in this way.";
     /// Request body longer than `request_body_max_size`.
-    TooLarge = "ERR_TOO_BIG", 413, "Request or reply too large",
+    TooLarge = "ERR_TOO_BIG", 413, "http_request_error", "Request or reply too large",
         "The body is larger than this proxy accepts.";
     /// Body of an answer longer than `reply_body_max_size`.
-    ReplyTooLarge = "ERR_TOO_BIG", 403, "Reply too large",
+    ReplyTooLarge = "ERR_TOO_BIG", 403, "http_response_body_size", "Reply too large",
         "What was asked for is larger than this proxy passes on.";
     /// Request target longer than the limit.
-    UriTooLong = "ERR_URI_TOO_LONG", 414, "Address too long",
+    UriTooLong = "ERR_URI_TOO_LONG", 414, "http_request_error", "Address too long",
         "The address is longer than this proxy accepts.";
     /// Request head longer than `request_header_max_size`.
-    HeadTooLarge = "ERR_HEADERS_TOO_BIG", 431, "Header fields too large",
+    HeadTooLarge = "ERR_HEADERS_TOO_BIG", 431, "http_request_error", "Header fields too large",
         "The header fields are larger than this proxy accepts. Deleting the site's cookies often helps.";
     /// The request did not arrive in time.
-    RequestTimeout = "ERR_REQUEST_TIMEOUT", 408, "Request timed out",
+    RequestTimeout = "ERR_REQUEST_TIMEOUT", 408, "http_request_error", "Request timed out",
         "The request did not arrive in time.";
     /// `only-if-cached` and not in the cache.
-    OnlyIfCached = "ERR_ONLY_IF_CACHED_MISS", 504, "Not in the cache",
+    OnlyIfCached = "ERR_ONLY_IF_CACHED_MISS", 504, "proxy_internal_response", "Not in the cache",
         "The request asked for a cached answer only, and there is none that may be used.";
     /// The host name does not resolve.
-    DnsFailure = "ERR_DNS_FAIL", 503, "Host name not found",
+    DnsFailure = "ERR_DNS_FAIL", 503, "dns_error", "Host name not found",
         "The name of the server could not be looked up. Check the spelling.";
     /// A rule needs a fact about the client that is not known.
-    Undecided = "ERR_ACCESS_UNDECIDED", 503, "Access not decided",
+    Undecided = "ERR_ACCESS_UNDECIDED", 503, "proxy_internal_error", "Access not decided",
         "A rule of this proxy needs a fact about the client that could not be found out. Try again in a moment.";
     /// The server refused or could not be reached.
-    ConnectFailure = "ERR_CONNECT_FAIL", 503, "Connection failed",
+    ConnectFailure = "ERR_CONNECT_FAIL", 503, "destination_unavailable", "Connection failed",
         "The server could not be reached. It may be down or busy.";
     /// No connection within `connect_timeout`.
-    ConnectTimeout = "ERR_CONNECT_TIMEOUT", 504, "Connection timed out",
+    ConnectTimeout = "ERR_CONNECT_TIMEOUT", 504, "connection_timeout", "Connection timed out",
         "The server did not accept a connection in time.";
     /// The server's answer did not arrive within `read_timeout`.
-    ReadTimeout = "ERR_READ_TIMEOUT", 504, "Server too slow",
+    ReadTimeout = "ERR_READ_TIMEOUT", 504, "http_response_timeout", "Server too slow",
         "The server accepted the request but did not answer in time.";
     /// The server closed the connection or reset it before it answered.
-    ReadError = "ERR_READ_ERROR", 502, "No answer from the server",
+    ReadError = "ERR_READ_ERROR", 502, "connection_terminated", "No answer from the server",
         "The server closed the connection without an answer.";
     /// The request could not be sent.
-    WriteError = "ERR_WRITE_ERROR", 502, "Request could not be sent",
+    WriteError = "ERR_WRITE_ERROR", 502, "connection_terminated", "Request could not be sent",
         "The connection to the server broke while the request was being sent.";
     /// The server's answer is not HTTP, or ambiguous.
-    InvalidResponse = "ERR_INVALID_RESP", 502, "Invalid answer from the server",
+    InvalidResponse = "ERR_INVALID_RESP", 502, "http_protocol_error", "Invalid answer from the server",
         "The server's answer is not valid HTTP and has not been passed on.";
     /// `forward_timeout` or all tries used up.
-    ForwardTimeout = "ERR_FORWARDING_TIMEOUT", 504, "Forwarding timed out",
+    ForwardTimeout = "ERR_FORWARDING_TIMEOUT", 504, "http_response_timeout", "Forwarding timed out",
         "No server answered in the time allowed.";
     /// The request has passed through this proxy before.
-    ForwardLoop = "ERR_FORWARDING_LOOP", 508, "Forwarding loop",
+    ForwardLoop = "ERR_FORWARDING_LOOP", 508, "proxy_loop_detected", "Forwarding loop",
         "The request has already passed through this proxy: the configuration of a proxy on its way sends it back.";
     /// A manager page that does not exist.
-    NotFound = "ERR_NOT_FOUND", 404, "No such page",
+    NotFound = "ERR_NOT_FOUND", 404, "proxy_internal_response", "No such page",
         "This proxy has no such page. /squid-internal-mgr/menu lists those it has.";
     /// A helper that rewrites URLs has no answer.
-    GatewayFailure = "ERR_GATEWAY_FAILURE", 502, "Gateway failure",
+    GatewayFailure = "ERR_GATEWAY_FAILURE", 502, "proxy_internal_error", "Gateway failure",
         "A program that this proxy asks about each request has not answered. Try again in a moment.";
     /// Something inside the proxy went wrong.
-    Internal = "ERR_INTERNAL", 500, "Internal error",
+    Internal = "ERR_INTERNAL", 500, "proxy_internal_error", "Internal error",
         "The proxy could not serve the request. Its administrator finds the reason in cache.log.";
     /// The proxy is shutting down.
-    ShuttingDown = "ERR_SHUTTING_DOWN", 503, "Shutting down",
+    ShuttingDown = "ERR_SHUTTING_DOWN", 503, "proxy_internal_error", "Shutting down",
         "The proxy is shutting down. Try again in a moment.";
 }
 
@@ -157,6 +167,8 @@ error_pages! {
 pub struct ErrorContext<'a> {
     /// The page.
     pub page: ErrorPage,
+    /// The status that it is sent with.
+    pub status: u16,
     /// The URL as the client sent it; cut and escaped before it is shown.
     pub url: &'a [u8],
     /// The error in detail, written by this program (never by client or server):
@@ -164,6 +176,8 @@ pub struct ErrorContext<'a> {
     pub detail: &'a str,
     /// The host name of this proxy.
     pub hostname: &'a str,
+    /// The line of the rule that has refused, if the client may know it.
+    pub rule: Option<&'a RuleSource>,
     /// Address of the administrator (`cache_mgr`).
     pub contact: &'a str,
     /// Whether to name the software's version.
@@ -172,32 +186,52 @@ pub struct ErrorContext<'a> {
     pub now: UnixMillis,
 }
 
-/// Fields and body of an error answer. `html`: the client prefers HTML.
-pub fn render(context: &ErrorContext<'_>, html: bool) -> (Fields, Vec<u8>) {
-    let (media_type, body) = match html {
-        true => ("text/html; charset=utf-8", html_body(context)),
-        false => ("text/plain; charset=utf-8", plain_body(context)),
+/// The forms of an error page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Html,
+    /// For programs that print it.
+    Plain,
+    /// For programs that read it: problem details (RFC 9457).
+    Json,
+}
+
+/// Fields and body of an error answer.
+pub fn render(context: &ErrorContext<'_>, form: Form) -> (Fields, Vec<u8>) {
+    let (media_type, body) = match form {
+        Form::Html => (HTML, html_body(context)),
+        Form::Plain => ("text/plain; charset=utf-8", plain_body(context)),
+        Form::Json => ("application/problem+json", json_body(context)),
     };
+    (fields(context.page.name(), media_type, context.now), body)
+}
+
+/// Fields of an error answer with this page.
+pub(crate) fn fields(page: &str, media_type: &str, now: UnixMillis) -> Fields {
     let mut fields = Fields::new();
-    fields.push(FieldName::Date, &date::format(context.now.secs()));
+    fields.push(FieldName::Date, &date::format(now.secs()));
     fields.push(FieldName::ContentType, media_type.as_bytes());
     fields.push_named(b"X-Content-Type-Options", b"nosniff");
     fields.push(FieldName::CacheControl, b"no-store");
-    fields.push_named(b"X-Squid-Error", format!("{} 0", context.page.name()).as_bytes());
-    (fields, body)
+    fields.push_named(b"X-Squid-Error", format!("{page} 0").as_bytes());
+    fields
 }
 
-/// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML
-/// (curl, apt, pip) gets plain text. So does a client that likes both equally but names only plain
-/// text.
-pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
-    let (mut html, mut plain, mut text, mut any) = (None, None, None, None);
+/// The form that `Accept` (RFC 9110 12.5.1) prefers. A client that names neither HTML nor JSON
+/// (curl, apt, pip) gets plain text. So does a client that likes several equally but names only
+/// plain text.
+pub fn wanted_form<'a>(accept: impl Iterator<Item = &'a [u8]>) -> Form {
+    let (mut html, mut json, mut problem, mut plain) = (None, None, None, None);
+    let (mut text, mut any) = (None, None);
     for range in accept {
         let mut parts = range.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
         let kind = parts.next().unwrap_or_default();
         let weight = parts.find_map(weight_permille).unwrap_or(1000);
         for (name, found) in [
             (&b"text/html"[..], &mut html),
+            (b"application/json", &mut json),
+            (b"application/problem+json", &mut problem),
             (b"text/plain", &mut plain),
             (b"text/*", &mut text),
             (b"*/*", &mut any),
@@ -207,9 +241,15 @@ pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
             }
         }
     }
-    let Some(html) = html else { return false };
+    let json = json.max(problem).unwrap_or(0);
+    if json > html.unwrap_or(0) && json >= plain.unwrap_or(0) {
+        return Form::Json;
+    }
     // If HTML is not wanted at all, plain text is sent even if it is not named.
-    html > 0 && html >= plain.or(text).or(any).unwrap_or(0)
+    match html {
+        Some(html) if html > 0 && html >= plain.or(text).or(any).unwrap_or(0) => Form::Html,
+        _ => Form::Plain,
+    }
 }
 
 /// `q=0.8` in thousandths. A weight that cannot be read counts as 1.
@@ -257,6 +297,27 @@ fn plain_body(context: &ErrorContext<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Problem details. The members after `instance` are our own.
+fn json_body(context: &ErrorContext<'_>) -> Vec<u8> {
+    let page = context.page;
+    let rule =
+        context.rule.map(|rule| json!({ "text": rule.text, "file": rule.file, "line": rule.line }));
+    let answer = json!({
+        "type": "about:blank",
+        "title": page.title(),
+        "status": context.status,
+        "detail": if context.detail.is_empty() { page.advice() } else { context.detail },
+        "instance": shown_url(context.url),
+        "error": page.name(),
+        "rule": rule,
+        "proxy": context.hostname,
+        "contact": context.contact,
+    });
+    let mut body = answer.to_string().into_bytes();
+    body.push(b'\n');
+    body
+}
+
 fn html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     escape::write_html(&mut escaped, text.as_bytes());
@@ -302,6 +363,8 @@ mod tests {
     fn context(url: &[u8]) -> ErrorContext<'_> {
         ErrorContext {
             page: ErrorPage::DnsFailure,
+            status: 503,
+            rule: None,
             url,
             detail: "no such name",
             hostname: "cache.example",
@@ -313,14 +376,14 @@ mod tests {
 
     #[test]
     fn nothing_from_the_url_reaches_the_page_unescaped() {
-        let (_, body) = render(&context(b"http://x/<script>alert(\"1\")</script>&'"), true);
+        let (_, body) = render(&context(b"http://x/<script>alert(\"1\")</script>&'"), Form::Html);
         let page = String::from_utf8(body).unwrap();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
     }
 
     #[test]
     fn control_characters_do_not_reach_the_plain_page() {
-        let (fields, body) = render(&context(b"http://x/\r\nSet-Cookie: a=b\x1b[31m"), false);
+        let (fields, body) = render(&context(b"http://x/\r\nSet-Cookie: a=b\x1b[31m"), Form::Plain);
         assert!(!body.contains(&0x1b) && !body.windows(4).any(|w| w == b"\r\nSe"));
         assert_eq!(fields.get_by_name(b"X-Squid-Error"), Some(&b"ERR_DNS_FAIL 0"[..]));
     }
@@ -328,31 +391,50 @@ mod tests {
     #[test]
     fn long_urls_are_cut() {
         let url = vec![b'a'; 10_000];
-        let (_, body) = render(&context(&url), false);
+        let (_, body) = render(&context(&url), Form::Plain);
         assert!(body.len() < 1_000);
     }
 
     #[test]
     fn programs_get_plain_text_and_browsers_html() {
-        for (accept, html) in [
-            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
-            ("text/html", true),
-            ("TEXT/HTML ; Q=0.5", true),
-            ("text/html, text/plain", true),
-            ("text/html;q=0.5, text/plain", false),
-            ("text/html;q=0.5, */*", false),
-            ("text/html;q=0.5, text/*;q=0.4, */*", true),
-            ("text/html;q=0, text/plain", false),
-            ("text/html;q=0", false),
-            ("text/html;level=1;q=0", false),
-            ("text/html;q=x", true),
-            ("text/htmlx", false),
-            ("text/plain", false),
-            ("*/*", false),
-            ("", false),
+        for (accept, form) in [
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Form::Html),
+            ("text/html", Form::Html),
+            ("TEXT/HTML ; Q=0.5", Form::Html),
+            ("text/html, text/plain", Form::Html),
+            ("text/html;q=0.5, text/plain", Form::Plain),
+            ("text/html;q=0.5, */*", Form::Plain),
+            ("text/html;q=0.5, text/*;q=0.4, */*", Form::Html),
+            ("text/html;q=0, text/plain", Form::Plain),
+            ("text/html;q=0", Form::Plain),
+            ("text/html;level=1;q=0", Form::Plain),
+            ("text/html;q=x", Form::Html),
+            ("text/htmlx", Form::Plain),
+            ("text/plain", Form::Plain),
+            ("*/*", Form::Plain),
+            ("", Form::Plain),
+            ("application/json", Form::Json),
+            ("application/json, text/plain, */*", Form::Json),
+            ("application/problem+json;q=0.5, */*", Form::Json),
+            ("text/html, application/json", Form::Html),
+            ("text/plain, application/json;q=0.9", Form::Plain),
+            ("application/json;q=0", Form::Plain),
         ] {
-            assert_eq!(wants_html(accept.split(',').map(str::as_bytes)), html, "{accept}");
+            assert_eq!(wanted_form(accept.split(',').map(str::as_bytes)), form, "{accept}");
         }
+    }
+
+    #[test]
+    fn programs_that_read_json_get_the_rule() {
+        let text = "http_access deny \"x\"".to_owned();
+        let rule = RuleSource { text, file: "squid.conf".to_owned(), line: 7 };
+        let context = ErrorContext { rule: Some(&rule), ..context(b"http://x/\"\n<b>") };
+        let (fields, body) = render(&context, Form::Json);
+        assert_eq!(fields.get(FieldName::ContentType), Some(&b"application/problem+json"[..]));
+        let read: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(read["rule"]["text"], "http_access deny \"x\"");
+        assert_eq!((&read["rule"]["line"], &read["status"]), (&json!(7), &json!(503)));
+        assert_eq!(read["instance"], "http://x/\"?<b>");
     }
 
     #[test]

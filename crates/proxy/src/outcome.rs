@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use humboldt_acl::RuleList;
+use humboldt_conf::RuleSource;
 use humboldt_logs::LineSink;
 use humboldt_logs::access::{AccessFormat, Ending, Hierarchy, Tag};
 use humboldt_store::{Held, StoredHead};
@@ -90,20 +91,33 @@ impl Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// Name of the error page, or of the reason for cutting off the connection.
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     /// The reason that the page gives, or the name of the [`Cut`].
     pub(crate) detail: Cow<'static, str>,
+    /// The line of the rule that has refused.
+    pub(crate) rule: Option<Arc<RuleSource>>,
 }
 
 impl Fault {
     /// The error that led to this page, with the reason that the page gives.
     pub(crate) fn of_page(page: ErrorPage, detail: &str) -> Box<Self> {
-        Box::new(Self { code: page.name(), detail: detail.to_owned().into() })
+        Box::new(Self { code: page.name().into(), detail: detail.to_owned().into(), rule: None })
+    }
+
+    /// The error that led to a page of the administrator's own.
+    pub(crate) fn of_own_page(name: &str) -> Box<Self> {
+        Box::new(Self { code: name.to_owned().into(), detail: "".into(), rule: None })
+    }
+
+    /// File and line of the rule that has refused.
+    pub(crate) fn rule(&self) -> Option<(&str, u32)> {
+        self.rule.as_ref().map(|rule| (&*rule.file, rule.line))
     }
 
     /// The error that cut off a connection; `None` if the cut is no error.
     pub(crate) fn of_cut(cut: Cut) -> Option<Box<Self>> {
-        cut.error().map(|code| Box::new(Self { code, detail: cut.name().into() }))
+        let detail = cut.name().into();
+        cut.error().map(|code| Box::new(Self { code: code.into(), detail, rule: None }))
     }
 }
 
@@ -137,6 +151,14 @@ impl Outcome {
     pub(crate) fn end(&mut self, cut: Option<Cut>) {
         self.fault = cut.and_then(Fault::of_cut).or_else(|| self.fault.take());
         self.cut = cut;
+    }
+
+    /// The same, refused by the rule of this line.
+    pub(crate) fn by_rule(mut self, rule: Option<Arc<RuleSource>>) -> Self {
+        if let Some(fault) = &mut self.fault {
+            fault.rule = rule;
+        }
+        self
     }
 
     /// The same, if no byte of the answer was sent.

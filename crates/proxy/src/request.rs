@@ -1,6 +1,6 @@
 //! One request in the form that the pipeline uses, independent of the protocol that brought it.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
 use humboldt_logins::{Checked, ConnectionLogin, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
+use humboldt_sys::conntrack;
 
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
@@ -42,6 +43,11 @@ pub(crate) struct ConnFacts {
     pub(crate) login: ConnectionLogin,
     /// The connection to a server that belongs to this one.
     pub(crate) pin: Pin,
+    /// The hardware address of the client when it connected, if a rule may ask for it and the
+    /// kernel could tell.
+    pub(crate) hardware: Option<Option<[u8; 6]>>,
+    /// Its netfilter mark, once a rule has asked for it.
+    pub(crate) mark: Cell<Option<u32>>,
 }
 
 impl ConnFacts {
@@ -54,6 +60,24 @@ impl ConnFacts {
     pub(crate) fn end(&self) {
         self.login.end();
         self.pin.end();
+    }
+
+    /// The two ends of the connection, as its first packet had them. `None` if a load balancer has
+    /// told other ones.
+    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let plain = |end: SocketAddr| SocketAddr::new(unmapped(end.ip()), end.port());
+        let server = self.original.unwrap_or(self.local);
+        self.announced.is_none().then(|| (plain(self.client), plain(server)))
+    }
+
+    /// The mark of the connection; `None` if the kernel cannot tell. It is asked once for a
+    /// connection, as in Squid.
+    pub(crate) fn netfilter_mark(&self) -> Option<u32> {
+        if self.mark.get().is_none() {
+            let (client, server) = self.ends()?;
+            self.mark.set(conntrack::mark(client, server).ok());
+        }
+        self.mark.get()
     }
 }
 

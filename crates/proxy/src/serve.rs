@@ -1,7 +1,7 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
 use std::cell::{Cell, RefCell};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use humboldt_http::RequestHead;
 use humboldt_logins::ConnectionLogin;
 use humboldt_net::Stream;
 use humboldt_net::proxy_header::{self, Announced};
+use humboldt_sys::neighbours::hardware_address;
 
 use crate::callouts;
 use crate::client_counts::Counted;
@@ -210,9 +211,11 @@ impl Connection {
             local,
             original,
             announced,
+            hardware: hardware_of(core, client),
             port,
             connections,
             notes: RefCell::default(),
+            mark: Cell::default(),
             login: ConnectionLogin::default(),
             pin: Pin::default(),
         });
@@ -227,6 +230,15 @@ impl Connection {
         let limit = self.core.snapshot().config.client_ip_max_connections;
         let open = self.facts.connections.as_ref().map(|connections| connections.get());
         matches!((limit, open), (Some(limit), Some(open)) if open.saturating_sub(1) > limit)
+    }
+}
+
+/// The hardware address of a client that has just connected, if a rule may ask for it. The kernel
+/// knows it at this moment, as packets have been sent there.
+fn hardware_of(core: &Core, client: SocketAddr) -> Option<Option<[u8; 6]>> {
+    match unmapped(client.ip()) {
+        IpAddr::V4(ip) if core.snapshot().asks_hardware => hardware_address(ip).ok(),
+        _ => None,
     }
 }
 

@@ -138,8 +138,9 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
         ext_log: helped.and_then(|facts| facts.log.as_deref()),
         content_type,
-        error: outcome.fault.as_ref().map(|fault| fault.code),
+        error: outcome.fault.as_ref().map(|fault| &*fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
+        rule: outcome.fault.as_ref().and_then(|fault| fault.rule()),
         request: Some(&request.head.fields),
         notes: Some(&request.notes),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))

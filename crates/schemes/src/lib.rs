@@ -16,6 +16,7 @@ mod health;
 mod lock;
 mod null;
 mod open_error;
+mod overload;
 mod ring;
 mod rock;
 #[doc(hidden)]
@@ -35,8 +36,8 @@ pub use block::example as block_example;
 use std::sync::Arc;
 
 pub use humboldt_options::{
-    AufsOptions, CossOptions, DiskdOptions, Io, Levels, PageCache, RingOptions, RockOptions,
-    Scheme as SchemeKind, SchemeOptions,
+    AufsOptions, CossOptions, DiskdOptions, Io, Levels, Overload, PageCache, RingOptions,
+    RockOptions, Scheme as SchemeKind, SchemeOptions,
 };
 use humboldt_store::scheme::Scheme;
 

@@ -15,21 +15,21 @@ const SLOTS_MAX: u64 = 1 << 20;
 
 /// A table of fingerprints, each of which forgets the one before it.
 #[derive(Debug)]
-pub(crate) struct Doorkeeper {
+pub struct Doorkeeper {
     /// A power of two of them. 0: empty.
     slots: Box<[AtomicU32]>,
 }
 
 impl Doorkeeper {
-    /// For a memory of `memory_bytes`.
-    pub(crate) fn new(memory_bytes: u64) -> Self {
+    /// For a memory, or a directory, of `memory_bytes`.
+    pub fn new(memory_bytes: u64) -> Self {
         let slots =
             (memory_bytes / MEMORY_BYTES_PER_SLOT).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
     }
 
     /// Whether the key was seen recently. It is remembered.
-    pub(crate) fn comes_again(&self, key: &Key) -> bool {
+    pub fn comes_again(&self, key: &Key) -> bool {
         let at = key.low64() as usize & (self.slots.len() - 1);
         let print = (key.high64() >> 32) as u32 | 1;
         let Some(slot) = self.slots.get(at) else { return false };

@@ -32,6 +32,7 @@ pub use body::{Body, Borrowed, Lender};
 pub use cache::{Arrived, Cache, Storable, Stored};
 pub use dirs::{Dir, DirConfig, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
+pub use doorkeeper::Doorkeeper;
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{
     AbortReason, BodySlice, Fate, Flow, FlowHead, FlowInfo, FlowReader, FlowWriter, Keep, Progress,

@@ -163,6 +163,10 @@ pub struct SchemeStats {
     /// Objects that were not stored, or hits that were not read, because too much was waiting
     /// already.
     pub shed: u64,
+    /// The part of them that were hits.
+    pub shed_hits: u64,
+    /// New objects whose clients have waited for the disk (`overload=wait`).
+    pub waits: u64,
     /// Reads that were asked of the device or file system since the start.
     pub read_ops: u64,
     /// Bytes that they brought.
@@ -202,6 +206,13 @@ pub trait Scheme: Send + Sync {
     /// know of records either that left it without a line in the log of removals; a crash, or an
     /// opening after a failure, can bring those back.
     fn knows_all(&self) -> bool;
+
+    /// The turn of a new object, which is to be waited for before its body is fetched: its disk
+    /// cannot keep up, and clients shall wait for it (`overload=wait`). An error after a while: it
+    /// goes on without. `None`: there is nothing to wait for.
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        None
+    }
 
     /// Opens a stored object. `None` when it is not there.
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>>;

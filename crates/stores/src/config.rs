@@ -88,7 +88,7 @@ pub(crate) fn purge_places(
 mod tests {
     use std::time::Duration;
 
-    use humboldt_schemes::{Io, RockOptions, SchemeOptions};
+    use humboldt_schemes::{Io, Overload, RockOptions, SchemeOptions};
 
     use super::*;
 
@@ -112,7 +112,7 @@ mod tests {
     fn what_is_written_reaches_the_scheme() {
         let text = "http_port 1\nstore_avg_object_size 1 KB\nminimum_object_size 20\n\
                     cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 \
-                    io=threads threads=9 min-size=10 no-store";
+                    io=threads threads=9 overload=wait min-size=10 no-store";
         let (config, _) = humboldt_conf::parse_str("t", text);
         let options = options(&config, &config.cache_dir[0]);
         let own = RockOptions {
@@ -121,6 +121,7 @@ mod tests {
             swap_timeout: Some(Duration::from_millis(300)),
             io: Io::Threads,
             threads: 9,
+            overload: Overload::Wait,
         };
         assert_eq!(options.own, SchemeOptions::Rock(own));
         assert_eq!((options.min_bytes, options.max_bytes), (20, u64::MAX));

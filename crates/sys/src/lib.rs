@@ -2,6 +2,7 @@
 
 pub mod aligned;
 pub mod append_buffer;
+pub mod conntrack;
 pub mod core_dumps;
 pub mod cpu;
 pub mod daemon;
@@ -10,6 +11,7 @@ pub mod host;
 pub mod local_time;
 pub mod log_file;
 mod mapping;
+pub mod marks;
 pub mod neighbours;
 pub mod pages;
 pub mod pid_file;

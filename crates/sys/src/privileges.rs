@@ -58,7 +58,7 @@ pub fn find(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError>
 /// All threads of the process change. Afterwards it is checked that root cannot be regained.
 ///
 /// With `keep_net_admin` this thread, and those that it starts from then on, keep CAP_NET_ADMIN:
-/// connecting from the addresses of clients needs it.
+/// connecting from the addresses of clients and netfilter marks need it.
 ///
 /// Call it as root, after ports below 1024 are bound and logs are opened.
 pub fn drop_to(

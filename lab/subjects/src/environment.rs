@@ -5,6 +5,7 @@ use crate::dirty;
 use crate::file::STORES_MAX;
 use crate::host::User;
 use crate::keeper::{Keeper, Kept};
+use crate::start::joining;
 use crate::store::{Store, file_system_of};
 use crate::undo::{OWN_PREFIX, Undo};
 use crate::{Host, Skipped, SubjectError};
@@ -12,6 +13,7 @@ use humboldt_lab_record::StoreGround;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The devices or folders of the stores.
@@ -263,6 +265,13 @@ impl Environment {
         if let Err(error) = fs::write(self.host.proc.join("sys/vm/drop_caches"), "3") {
             self.skip_once(Some(Skipped::new(WHAT, error.to_string())));
         }
+    }
+
+    /// The same command under the limits of the stores' devices: for what is measured beside a
+    /// subject, on the same devices.
+    #[must_use]
+    pub fn limited(&self, command: &Command) -> Command {
+        joining(command, &self.groups.to_join().map(Path::to_path_buf).collect::<Vec<_>>())
     }
 
     /// Undoes everything in reverse order.

@@ -421,7 +421,7 @@ fn when_name(way: SubjectTlsWay) -> &'static str {
 }
 
 /// The same command, run by a shell that joins the groups first.
-fn joining(plain: &Command, groups: &[PathBuf]) -> Command {
+pub(crate) fn joining(plain: &Command, groups: &[PathBuf]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", JOIN_GROUPS, "lab"]).args(groups).arg("--");
     command.arg(plain.get_program()).args(plain.get_args());

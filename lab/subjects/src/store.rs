@@ -35,14 +35,24 @@ struct FileSystem {
 }
 
 /// Arguments for the file systems that are ext2 with a journal.
-const EXT_WITH_A_JOURNAL: &[&str] =
-    &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+const EXT_WITH_A_JOURNAL: &[&str] = &[
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-i",
+    "8192",
+    "-b",
+    "4096",
+    "-E",
+    "lazy_itable_init=0,lazy_journal_init=0",
+];
 
 const FILE_SYSTEMS: [FileSystem; 5] = [
     FileSystem {
         name: "ext2",
         package: "e2fsprogs",
-        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0"],
+        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-b", "4096", "-E", "lazy_itable_init=0"],
         bytes_min: 16 << 20,
     },
     FileSystem {

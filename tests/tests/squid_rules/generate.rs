@@ -178,6 +178,16 @@ fn acl(random: &mut Random, kind: &'static str) -> Acl {
             "myportname" => {
                 vec![random.of(&["{own}", "{next}", "p"]).to_owned()]
             }
+            "annotate_transaction" => {
+                random.some(&["color=red", "color=blue", "color+=red", "size=large"], 2)
+            }
+            "note" => {
+                let mut words = vec![random.of(&["color", "color", "size", "none"]).to_owned()];
+                if random.percent(60) {
+                    words.extend(random.some(&["red", "blue", "large", "re"], 2));
+                }
+                words
+            }
             "port" => random.some(&["80", "443", "8080", "1-1024", "8000-8999", "0", "65535"], 3),
             "dstdomain" => random.some(DOMAINS, 3),
             "proto" => random.some(&["HTTP", "http", "FTP", "https", "NONE", "urn"], 2),
@@ -190,7 +200,9 @@ fn acl(random: &mut Random, kind: &'static str) -> Acl {
         };
         line
     };
-    let mut lines: Vec<AclLine> = (0..=random.below(2)).map(|_| line(random)).collect();
+    // In Squid, the name of one line counts for all lines of a `note`.
+    let more = if kind == "note" { 0 } else { random.below(2) };
+    let mut lines: Vec<AclLine> = (0..=more).map(|_| line(random)).collect();
     unrelated::keep(kind, &mut lines);
     Acl { kind, lines }
 }

@@ -31,11 +31,17 @@ fn is_deny_info_obeyed(set: &RuleSet, case: &Case, theirs: &Verdict, ours: &Verd
 }
 
 /// In Squid, `http_reply_access` is asked about pages of the proxy's own too, if they are about
-/// errors. A page that is refused is another page.
+/// errors. A page that is refused is another page, also where it would have been a redirect because
+/// `miss_access` denies.
 fn is_error_refused(set: &RuleSet, theirs: &Verdict, ours: &Verdict) -> bool {
-    let is_asked = set.rules.iter().any(|rule| rule.list == "http_reply_access");
+    let has = |list: &str| set.rules.iter().any(|rule| rule.list == list);
+    let is_asked = has("http_reply_access");
+    let is_sent_away = matches!(ours.by, By::Redirect(_))
+        && has("miss_access")
+        && theirs.by == By::Proxy("ERR_ACCESS_DENIED".to_owned());
     let is_of_miss = ours.by == By::Proxy("ERR_FORWARDING_DENIED".to_owned());
-    let is_page = matches!(ours.by, By::Proxy(_)) && !ours.is_refusal() || is_of_miss;
+    let is_page =
+        matches!(ours.by, By::Proxy(_)) && !ours.is_refusal() || is_of_miss || is_sent_away;
     is_asked && is_page && theirs.is_refusal() && theirs.asked == 0 && ours.asked == 0
 }
 

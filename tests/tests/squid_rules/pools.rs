@@ -212,5 +212,8 @@ pub(crate) const KINDS: &[&str] = &[
     "req_header",
     "req_mime_type",
     "time",
+    "annotate_transaction",
+    "note",
+    "note",
 ];
 pub(crate) const REPLY_KINDS: &[&str] = &["rep_header", "rep_mime_type", "http_status"];

@@ -194,7 +194,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// Which object is asked for next, counted from the first one.
-enum Order {
+pub(super) enum Order {
     InTurn {
         objects: u64,
     },
@@ -208,7 +208,16 @@ enum Order {
 impl Order {
     fn new(drive: &Drive) -> Self {
         let objects = drive.objects.max(1);
-        let Some(exponent) = drive.zipf else { return Self::InTurn { objects } };
+        match drive.zipf {
+            None => Self::InTurn { objects },
+            // Every turn asks for other objects, and those of two subjects in a turn for the same
+            // ones.
+            Some(exponent) => Self::zipf(objects, exponent, drive.first ^ drive.requests),
+        }
+    }
+
+    /// By Zipf's law with this exponent.
+    pub(super) fn zipf(objects: u64, exponent: f64, seed: u64) -> Self {
         let mut sum = 0.0;
         let mut shares: Vec<f64> = (1..=objects)
             .map(|rank| {
@@ -217,11 +226,10 @@ impl Order {
             })
             .collect();
         shares.iter_mut().for_each(|share| *share /= sum);
-        // Every turn asks for other objects, and those of two subjects in a turn for the same ones.
-        Self::Zipf { shares, state: drive.first ^ drive.requests }
+        Self::Zipf { shares, state: seed }
     }
 
-    fn nth(&mut self, asked: u64) -> u64 {
+    pub(super) fn nth(&mut self, asked: u64) -> u64 {
         match self {
             Self::InTurn { objects } => asked % *objects,
             Self::Zipf { shares, state } => {

@@ -9,6 +9,7 @@ mod awake;
 mod beside_old;
 mod client;
 pub(crate) mod drive;
+pub(crate) mod files;
 pub(crate) mod floor;
 mod full;
 mod hit;
@@ -43,7 +44,7 @@ pub(crate) struct Arguments {
     /// The measurement
     #[arg(value_enum)]
     what: What,
-    /// For `store`, `restart` and `full`: storage schemes, all if there are none
+    /// For `store`, `restart`, `full` and `files`: storage schemes, all if there are none
     schemes: Vec<String>,
     /// A tenth of the time: enough to see that everything runs, too little for a figure to quote
     #[arg(long)]
@@ -52,19 +53,20 @@ pub(crate) struct Arguments {
     /// humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions` and `store`: an older humboldt, built for
-    /// release, that has its turns as `old` in the same run, behind those of the newer one. `store`
-    /// prints the ratio of both for each scheme, taken round by round
+    /// For `hit`, `miss`, `memory`, `instructions`, `store` and `files`: an older humboldt, built
+    /// for release, that has its turns as `old` in the same run, behind those of the newer one.
+    /// `store` prints the ratio of both for each scheme, taken round by round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
-    /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
+    /// For `store`, `page-cache`, `memory-mode`, `full` and `files`: how often every subject has
+    /// its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
     #[arg(long, default_value_t = restart::RING_OBJECTS)]
     objects: u64,
-    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode` and `full`: put the tables into
-    /// docs/storage.md as well
+    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode`, `full` and `files`: put the
+    /// tables into docs/storage.md as well
     #[arg(long)]
     write: bool,
 }
@@ -98,12 +100,18 @@ enum What {
     MemoryMode,
     /// Throughput of a full store beside that of an empty one
     Full,
+    /// The schemes with a file for each object beside a bare loop of the same file operations, on a
+    /// slow device, while the tree fills and when it is full; needs root
+    Files,
 }
 
 impl What {
     /// Whether an older humboldt can take part.
     fn has_old(self) -> bool {
-        matches!(self, Self::Hit | Self::Miss | Self::Memory | Self::Instructions | Self::Store)
+        matches!(
+            self,
+            Self::Hit | Self::Miss | Self::Memory | Self::Instructions | Self::Store | Self::Files
+        )
     }
 }
 
@@ -143,7 +151,7 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.old.is_some() && !arguments.what.has_old() {
-        return Err("--old is for hit, miss, memory, instructions and store".into());
+        return Err("--old is for hit, miss, memory, instructions, store and files".into());
     }
     packages::install_for_benchmarks()?;
     match arguments.what {
@@ -184,5 +192,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::PageCache => page_cache::run(&plan),
         What::MemoryMode => memory_mode::run(&plan),
         What::Full => full::run(&plan),
+        What::Files => files::run(&plan),
     }
 }

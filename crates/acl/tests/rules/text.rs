@@ -40,7 +40,7 @@ pub(crate) fn access_rules(text: &str) -> Vec<AccessRule> {
                 name: word.trim_start_matches('!').into(),
                 negated: word.starts_with('!'),
             };
-            AccessRule { allow, terms: words.map(term).collect() }
+            AccessRule { allow, terms: words.map(term).collect(), source: None }
         })
         .collect()
 }

@@ -313,6 +313,20 @@ pub(crate) const FAMILIES: &[Family] = &[
         |f, out| dirs(f, out, |dir| dir.stats.shed.into()),
     ),
     family(
+        "store_shed_hits_total",
+        Kind::Counter,
+        DIR,
+        "The part of them that were hits, and became misses.",
+        |f, out| dirs(f, out, |dir| dir.stats.shed_hits.into()),
+    ),
+    family(
+        "store_waits_total",
+        Kind::Counter,
+        DIR,
+        "New objects whose clients have waited for the disk of a cache directory (`overload=wait`).",
+        |f, out| dirs(f, out, |dir| dir.stats.waits.into()),
+    ),
+    family(
         "store_device_reads_total",
         Kind::Counter,
         DIR,

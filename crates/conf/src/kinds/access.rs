@@ -6,8 +6,10 @@ use crate::line::{Line, Token};
 use crate::lists::List;
 use crate::suggest::suggest;
 use crate::types::{
-    AccessRule, AclTerm, DenyInfo, ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
+    AccessRule, AclTerm, DenyInfo, Location, ManagerPassword, MissingFilter, RuleSource, SizeRule,
+    UpgradeRule,
 };
+use std::sync::Arc;
 
 /// `allow|deny ACL…`
 pub(crate) struct Rules;
@@ -106,7 +108,8 @@ impl Kind for DenyInfos {
     const NAME: &'static str = "page and ACLs";
 
     fn apply(out: &mut Vec<DenyInfo>, line: &mut Line<'_>) -> Result<(), Problem> {
-        let page = line.expect("a page")?.text;
+        let page = line.expect("a page")?;
+        let location = line.location(&page);
         let mut acls = Vec::new();
         while let Some(token) = line.next()? {
             match line.state.acl(&token.text) {
@@ -119,7 +122,7 @@ impl Kind for DenyInfos {
             line.warn(&line.name.clone(), "no ACL follows: this line has no effect", None);
             return Ok(());
         }
-        out.push(DenyInfo { page, acls });
+        out.push(DenyInfo { page: page.text, acls, location, text: None });
         Ok(())
     }
 }
@@ -148,7 +151,19 @@ pub(super) fn read_rule(line: &mut Line<'_>) -> Result<AccessRule, Problem> {
                 line.name.text, action.text
             )));
     }
-    Ok(AccessRule { allow, terms })
+    let source = source(line, &action, &terms);
+    Ok(AccessRule { allow, terms, source: Some(source) })
+}
+
+/// The line of a rule as it is shown to people.
+fn source(line: &Line<'_>, action: &Token, terms: &[AclTerm]) -> Arc<RuleSource> {
+    let mut text = format!("{} {}", line.name.text, action.text);
+    for term in terms {
+        text.push_str(if term.negated { " !" } else { " " });
+        text.push_str(&term.name);
+    }
+    let Location { file, line, .. } = line.location(action);
+    Arc::new(RuleSource { text, file, line })
 }
 
 /// Reads `[!]ACL…` up to the end of the line.

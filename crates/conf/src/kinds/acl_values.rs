@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::marks::read_mark;
 use crate::diagnostics::Problem;
 use crate::hardware::{parse_eui48, parse_eui64};
 use crate::line::{Line, Token};
@@ -36,6 +37,7 @@ pub(super) fn check_value(
             check_domain(value, line)
         }
         AclKind::Arp => check_hardware(value, parse_eui48(&value.text).is_some())?,
+        AclKind::ClientConnectionMark => drop(read_mark(value)?),
         AclKind::Eui64 => check_hardware(value, parse_eui64(&value.text).is_some())?,
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}

@@ -143,7 +143,8 @@ mod tests {
     use std::time::Duration;
 
     use humboldt_options::{
-        AufsOptions, CossOptions, DiskdOptions, Io, Levels, RingOptions, RockOptions, SchemeOptions,
+        AufsOptions, CossOptions, DiskdOptions, Io, Levels, Overload, RingOptions, RockOptions,
+        SchemeOptions,
     };
 
     use super::*;
@@ -174,7 +175,8 @@ mod tests {
         let limits = DirLimits { min_bytes: 10, max_bytes: Some(1000), read_only: true };
         assert_eq!(dir.limits, limits);
         assert_eq!(config.cache_dir[1].options, SchemeOptions::Null);
-        let aufs = SchemeOptions::Aufs(AufsOptions { levels, threads: 4 });
+        let aufs =
+            SchemeOptions::Aufs(AufsOptions { levels, threads: 4, ..AufsOptions::default() });
         assert_eq!(config.cache_dir[2].options, aufs);
     }
 
@@ -183,7 +185,7 @@ mod tests {
         let config = parse(
             "cache_dir diskd /d 100 16 256 Q1=10 Q2=20\n\
              cache_dir coss /c 100 block-size=1024 membufs=20 maxfullbufs=19 overwrite-percent=0 max-stripe-waste=100\n\
-             cache_dir rock /r 100 slot-size=32768 max-swap-rate=200 swap-timeout=300 io=threads threads=256\n\
+             cache_dir rock /r 100 slot-size=32768 max-swap-rate=200 swap-timeout=300 io=threads threads=256 overload=wait\n\
              cache_dir ring /x 100 io=uring max-size=-1 read-only",
         )
         .expect("parses");
@@ -205,6 +207,7 @@ mod tests {
             swap_timeout: Some(Duration::from_millis(300)),
             io: Io::Threads,
             threads: 256,
+            overload: Overload::Wait,
         };
         assert_eq!(rock.options, SchemeOptions::Rock(expected));
         let expected = RingOptions { io: Io::Uring, ..RingOptions::default() };

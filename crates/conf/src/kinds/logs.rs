@@ -6,7 +6,7 @@ use crate::diagnostics::{Problem, Severity};
 use crate::line::{Line, Token};
 use crate::log_codes::LogCode;
 use crate::log_format::{LogPart, log_parts};
-use crate::types::{AccessLog, LogFormat};
+use crate::types::{AccessLog, LogFormat, syslog_priority};
 
 /// Formats that exist without a definition.
 const BUILT_IN_FORMATS: [&str; 5] = ["squid", "common", "combined", "referrer", "useragent"];
@@ -17,6 +17,8 @@ pub(crate) struct AccessLogs;
 pub(crate) struct LogFormats;
 /// Path of a log, perhaps with `stdio:` or `daemon:` in front; `none` is nothing.
 pub(crate) struct LogPath;
+/// A place of any module; `none` is nothing.
+pub(crate) struct LogPlace;
 /// `SECTION,LEVEL` words; the last line counts.
 pub(crate) struct DebugOptions;
 
@@ -26,55 +28,44 @@ impl Kind for AccessLogs {
 
     fn apply(out: &mut Vec<AccessLog>, line: &mut Line<'_>) -> Result<(), Problem> {
         let token = line.expect("a place to write to")?;
-        let place = split_place(&token)?;
-        let mut log = AccessLog { place: None, format: "squid".to_owned(), terms: Vec::new() };
-        if place != Place::Nowhere {
+        let place = read_place(&token)?;
+        let format = "squid".to_owned();
+        let mut log = AccessLog { place, format, ..AccessLog::default() };
+        if log.place.is_some() {
             read_format_and_options(&mut log, line)?;
         }
         log.terms = read_terms(line)?;
-        match place {
-            Place::Nowhere => {}
-            Place::File(path) => log.place = Some(path),
-            Place::Elsewhere => {
-                let why = format!(
-                    "`{}`: logs are only written to files so far; this one is not written",
-                    token.text
-                );
-                line.warn(&token, why, Some("write a path, or `stdio:/dev/stdout`"));
-                return Ok(());
-            }
-        }
         out.push(log);
         Ok(())
     }
 }
 
-/// The destination of a log.
-#[derive(PartialEq, Eq)]
-enum Place {
-    /// `none`
-    Nowhere,
-    /// A path; also `stdio:` and `daemon:`, as logs are written by a thread of the program.
-    File(String),
-    /// `syslog:`, `udp:` or `tcp:`.
-    Elsewhere,
+/// The place of a log: a path, or another module with its place; `None` for `none`.
+fn read_place(token: &Token) -> Result<Option<String>, Problem> {
+    let text = token.text.as_str();
+    let wrong = |why: &str, help: &str| Err(token.error(why).with_help(help));
+    match text.split_once(':') {
+        None if text == "none" => Ok(None),
+        Some((_, "")) => Err(token.error("the place to write to is missing after the module")),
+        Some(("stdio", path)) => Ok(Some(path.to_owned())),
+        Some(("syslog", words)) if syslog_priority(words).is_none() => wrong(
+            "this is not a facility and a priority of syslog",
+            "write `syslog:daemon.info`, with `authpriv`, `daemon`, `local0` … `local7` or `user`, \
+             and `err`, `warning`, `notice`, `info` or `debug`",
+        ),
+        Some(("udp" | "tcp", place)) if !is_receiver(place) => {
+            wrong("a receiver has a host and a port", "write `udp://host:514`")
+        }
+        _ => Ok(Some(text.to_owned())),
+    }
 }
 
-/// Splits `module:place`.
-fn split_place(token: &Token) -> Result<Place, Problem> {
-    let text = token.text.as_str();
-    if text == "none" {
-        return Ok(Place::Nowhere);
-    }
-    if text == "syslog" || ["syslog:", "udp:", "tcp:"].iter().any(|module| text.starts_with(module))
-    {
-        return Ok(Place::Elsewhere);
-    }
-    let path = text.strip_prefix("stdio:").or_else(|| text.strip_prefix("daemon:")).unwrap_or(text);
-    if path.is_empty() {
-        return Err(token.error("the place to write to is missing after the module"));
-    }
-    Ok(Place::File(path.to_owned()))
+/// `//host:port`
+fn is_receiver(place: &str) -> bool {
+    let place = place.strip_prefix("//").unwrap_or(place);
+    place.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+    })
 }
 
 /// Either options (`name=value`) or the name of a format may stand between the place and the ACLs.
@@ -89,53 +80,23 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
     while let Some(token) = line.peek() {
         let Some((name, value)) = token.text.split_once('=') else { return Ok(()) };
         line.next()?;
-        let idle = IDLE_OPTIONS.iter().find(|option| option.name == name);
-        match (name, idle) {
+        let wrong = || token.error(format!("`{}` is not an option of `access_log`", token.text));
+        match (name, value) {
             ("logformat", _) if is_format(value, line) => log.format = value.to_owned(),
             ("logformat", _) => {
                 return Err(token.error(format!("no log format is named `{value}`")));
             }
-            (_, Some(option)) if (option.takes)(value) => {
-                line.warn(&token, format!("`{name}` has no effect: {}", option.why), None);
+            ("buffer-size", _) => {
+                log.buffer_bytes = Some(units::parse_size(value).ok_or_else(wrong)?);
             }
-            // As it is.
-            ("on-error", _) if value == "drop" => {}
-            _ => {
-                return Err(
-                    token.error(format!("`{}` is not an option of `access_log`", token.text))
-                );
-            }
+            ("rotate", _) => log.rotate = Some(value.parse().map_err(|_| wrong())?),
+            ("on-error", "die") => log.dies_on_error = true,
+            ("on-error", "drop") => log.dies_on_error = false,
+            _ => return Err(wrong()),
         }
     }
     Ok(())
 }
-
-/// An option of `access_log` that changes nothing.
-struct IdleOption {
-    name: &'static str,
-    /// Tells a value that the option may have.
-    takes: fn(&str) -> bool,
-    /// The reason, for the warning.
-    why: &'static str,
-}
-
-const IDLE_OPTIONS: [IdleOption; 3] = [
-    IdleOption {
-        name: "rotate",
-        takes: |value| value.parse::<u32>().is_ok(),
-        why: "all logs keep as many old files as `logfile_rotate` says",
-    },
-    IdleOption {
-        name: "buffer-size",
-        takes: |value| units::parse_size(value).is_some(),
-        why: "each core has a buffer of 4 MB at most, which is written within a second",
-    },
-    IdleOption {
-        name: "on-error",
-        takes: |value| value == "die",
-        why: "lines that cannot be written are dropped and counted",
-    },
-];
 
 fn is_format(name: &str, line: &Line<'_>) -> bool {
     BUILT_IN_FORMATS.contains(&name) || line.state.log_formats.contains(name)
@@ -200,11 +161,25 @@ impl Kind for LogPath {
 
     fn apply(out: &mut Option<String>, line: &mut Line<'_>) -> Result<(), Problem> {
         let token = line.expect("a path")?;
-        *out = match split_place(&token)? {
-            Place::Nowhere => None,
-            Place::File(path) => Some(path),
-            Place::Elsewhere => return Err(token.error("this log can only be written to a file")),
+        let place = read_place(&token)?;
+        let is_elsewhere = |place: &str| {
+            place == "syslog"
+                || ["syslog:", "udp:", "tcp:"].iter().any(|one| place.starts_with(one))
         };
+        if place.as_deref().is_some_and(is_elsewhere) {
+            return Err(token.error("this log can only be written to a file"));
+        }
+        *out = place.map(|place| place.strip_prefix("daemon:").unwrap_or(&place).to_owned());
+        Ok(())
+    }
+}
+
+impl Kind for LogPlace {
+    type Out = Option<String>;
+    const NAME: &'static str = "place or `none`";
+
+    fn apply(out: &mut Option<String>, line: &mut Line<'_>) -> Result<(), Problem> {
+        *out = read_place(&line.expect("a place to write to")?)?;
         Ok(())
     }
 }
@@ -257,6 +232,7 @@ mod tests {
                     access_log stdio:/dev/stdout logformat=combined buffer-size=64KB rotate=3 on-error=drop all\n\
                     access_log daemon:/var/log/b.log squid\n\
                     access_log udp://127.0.0.1:514 common\n\
+                    access_log syslog:daemon.info\n\
                     access_log /var/log/c.log !CONNECT\n\
                     access_log none localhost";
         let config = parse(text).expect("parses");
@@ -265,22 +241,23 @@ mod tests {
         let place = |index: usize| logs[index].place.as_deref();
         assert_eq!((logs[0].format.as_str(), logs[0].terms.len()), ("mine", 1));
         assert_eq!((place(1), logs[1].format.as_str()), (Some("/dev/stdout"), "combined"));
-        assert_eq!(place(2), Some("/var/log/b.log"));
-        assert_eq!(place(3), Some("/var/log/c.log"), "a log over the network is left out");
-        assert!(logs[3].terms[0].negated && logs[3].format == "squid");
-        assert_eq!((place(4), logs[4].terms.len()), (None, 1));
+        assert_eq!((logs[1].buffer_bytes, logs[1].rotate), (Some(64 << 10), Some(3)));
+        assert_eq!(place(2), Some("daemon:/var/log/b.log"));
+        assert_eq!((place(3), logs[3].format.as_str()), (Some("udp://127.0.0.1:514"), "common"));
+        assert_eq!(place(4), Some("syslog:daemon.info"));
+        assert!(logs[5].terms[0].negated && logs[5].format == "squid");
+        assert_eq!((place(6), logs[6].terms.len()), (None, 1));
     }
 
     #[test]
-    fn what_an_access_log_cannot_do_is_said() {
+    fn an_access_log_without_a_place_is_said() {
         let warnings = |text: &str| {
             let text = format!("http_port 1\nhttp_access allow all\naccess_log {text}\n");
             parse_str("t", &text).1.count(Severity::Warning)
         };
         assert_eq!(warnings("/a logformat=common on-error=drop"), 0);
-        assert_eq!(warnings("/a rotate=3 buffer-size=64KB on-error=die all"), 3);
-        assert_eq!(warnings("syslog:daemon.info squid"), 1);
-        assert_eq!(warnings("tcp://127.0.0.1:514"), 1);
+        assert_eq!(warnings("/a rotate=3 buffer-size=64KB on-error=die all"), 0);
+        assert_eq!(warnings("tcp://127.0.0.1:514"), 0);
         assert_eq!(warnings("access.log"), 1, "relative, and below nothing");
         assert_eq!(warnings("access.log\ncoredump_dir /x"), 0);
     }
@@ -309,6 +286,12 @@ mod tests {
             "access_log stdio:",
             "access_log /a nothing",
             "access_log /a rotate=x all",
+            "access_log /a on-error=x all",
+            "access_log /a buffer-size=x all",
+            "access_log syslog:nobody.info",
+            "access_log udp://127.0.0.1",
+            "access_log tcp:",
+            "cache_log tcp://127.0.0.1:5",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

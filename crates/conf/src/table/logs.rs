@@ -8,17 +8,35 @@ macro_rules! working {
     /// A named format of access log lines. `squid`, `common`, `combined`, `referrer` and
     /// `useragent` are built in.
     logformat: Vec<LogFormat> = LogFormats(""), "logformat NAME FORMAT";
-    /// Where requests are logged: a file (`stdio:` and `daemon:` mean the same here),
-    /// `/dev/stdout`, or `none`, which keeps matching requests out of the following logs. Each
-    /// request has one line, whatever became of it. A request that cannot be read has a URL such as
+    /// Where requests are logged: a file (`stdio:`), `/dev/stdout`, a program (`daemon:`, see
+    /// `logfile_daemon`), `syslog:facility.priority`, `udp://host:port`, `tcp://host:port`, or
+    /// `none`, which keeps matching requests out of the following logs. Each request has one line,
+    /// whatever became of it. A request that cannot be read has a URL such as
     /// `error:invalid-request`, and a connection without a request has no line. Lines whose ACLs
-    /// all match are written; the ACLs may ask for status and media type of the answer. Nothing is
-    /// written to `syslog:`, `udp:` and `tcp:`, and `rotate=`, `buffer-size=` and `on-error=die`
-    /// have no effect; a warning tells you so.
+    /// all match are written; the ACLs may ask for status and media type of the answer.
+    ///
+    /// Threads of their own write the lines, a tenth of a second later. Until then they wait: 4 MB
+    /// of each core, or `buffer-size=` of all cores together, at least 16 KB of each. Programs and
+    /// receivers that are slow or away get their lines as soon as they are there again. A line that
+    /// has no room, or cannot be written to a file, is lost and counted, and cache.log says so;
+    /// with `on-error=die` (which in Squid is the default) the program then ends, with exit code 1.
+    /// `rotate=` is the number of old files that a rotation keeps, if it is not that of
+    /// `logfile_rotate`. A line over UDP or for syslog or a program may be cut
+    /// (`docs/limits.md`).
     access_log | cache_access_log: Vec<AccessLog> = AccessLogs("daemon:/var/log/squid/access.log squid"),
-        "access_log MODULE:PLACE [FORMAT | logformat=FORMAT on-error=drop] [[!]ACL ...]";
-    /// Log of every object stored, read and released; `none` for none.
-    cache_store_log: Option<String> = LogPath("none"), "cache_store_log PATH|none";
+        "access_log MODULE:PLACE [FORMAT | logformat=FORMAT buffer-size=SIZE on-error=die|drop rotate=NUMBER] [[!]ACL ...]";
+    /// Program that gets the lines of logs with `daemon:`, one process for each log, with the place
+    /// as its argument and Squid's protocol on its standard input: `L` and a line, `F` to write it
+    /// out, `R` to rotate, `r` and `b` with a number for `logfile_rotate` and `buffered_logs`. One
+    /// that ends is started again after half a second, and lines wait for it. Without this
+    /// directive the place of `daemon:` is a file, which is written directly.
+    logfile_daemon: Option<String> = OptText("none"), "logfile_daemon PATH";
+    /// Whether lines share datagrams of up to 1400 bytes (`udp:`), and whether a `logfile_daemon`
+    /// is told to collect them.
+    buffered_logs: bool = OnOff("off"), "buffered_logs on|off";
+    /// Log of every object stored, read and released, with the modules of `access_log`; `none` for
+    /// none.
+    cache_store_log: Option<String> = LogPlace("none"), "cache_store_log [MODULE:]PLACE|none";
     /// Log of the program's own messages.
     cache_log: Option<String> = LogPath("/var/log/squid/cache.log"), "cache_log PATH";
     /// Old logs kept by a rotation; 0 only reopens the files.
@@ -39,12 +57,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Logs":
     }
     Unsupported("every request counts in the statistics so far") {
         "stats_collection", "stats_collection allow|deny [!]ACL ...", "Which requests count in the statistics.";
-    }
-    Ignored("logs are written by a thread of the program") {
-        "logfile_daemon", "logfile_daemon PATH", "Helper that writes logs.";
-    }
-    Ignored("lines are collected and written by a thread of their own, within a second") {
-        "buffered_logs", "buffered_logs on|off", "Whether lines wait in memory until a block is full.";
     }
     Unsupported("lines hold what their format says and nothing more") {
         "log_mime_hdrs", "log_mime_hdrs on|off", "Whether heads of requests and answers are appended to access log lines.";

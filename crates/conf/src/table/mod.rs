@@ -13,6 +13,7 @@ mod logs;
 mod network;
 mod obsolete;
 mod other;
+mod pages;
 mod peers;
 mod rewriting;
 mod timeouts;
@@ -76,12 +77,13 @@ macro_rules! emit {
     };
 }
 
-access::working! { rewriting_working network_working peers_working cache_working logs_working timeouts_working admin_working emit => }
+access::working! { pages_working rewriting_working network_working peers_working cache_working logs_working timeouts_working admin_working emit => }
 
 use admin::working as admin_working;
 use cache::working as cache_working;
 use logs::working as logs_working;
 use network::working as network_working;
+use pages::working as pages_working;
 use peers::working as peers_working;
 use rewriting::working as rewriting_working;
 use timeouts::working as timeouts_working;

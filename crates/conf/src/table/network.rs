@@ -25,6 +25,32 @@ macro_rules! working {
     /// Local address of connections to servers; the first line whose ACLs all match. A connection
     /// that is kept is only used again for requests with the same local address.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
+    /// Type of service (DSCP) of packets to servers, from their first one on: a number whose last
+    /// two bits are 0, or `default`. The first line whose ACLs all match. A connection that is kept
+    /// is only used again for requests with the same type of service.
+    tcp_outgoing_tos | tcp_outgoing_ds | tcp_outgoing_dscp: Vec<TosRule> = TosRules(""),
+        "tcp_outgoing_tos VALUE|default [[!]ACL ...]";
+    /// Netfilter mark of packets to servers, in the same way. Marks need CAP_NET_ADMIN, which is
+    /// kept when the program is started as root; without it a warning says so once, and packets
+    /// have no mark.
+    tcp_outgoing_mark: Vec<MarkRule> = MarkRules(""), "tcp_outgoing_mark MARK [[!]ACL ...]";
+    /// Type of service of packets to clients, for each answer from its head on. The first line
+    /// whose ACLs all match; without one the system's own.
+    clientside_tos: Vec<TosRule> = TosRules(""), "clientside_tos VALUE|default [[!]ACL ...]";
+    /// Netfilter mark of packets to clients, in the same way.
+    mark_client_packet | clientside_mark: Vec<MarkRule> = MarkRules(""),
+        "mark_client_packet MARK [[!]ACL ...]";
+    /// Netfilter mark of the connection itself (CONNMARK) when an answer begins; with a mask, the
+    /// other bits stay. The kernel has to follow the connection, which it does if its packet filter
+    /// has a rule about connections. A connection that a load balancer announces is not marked.
+    mark_client_connection: Vec<MarkRule> = ConnectionMarkRules(""),
+        "mark_client_connection MARK[/MASK] [[!]ACL ...]";
+    /// Type of service (`tos`) or netfilter mark (`mark`) of packets to clients, by the source of
+    /// the answer: `local-hit=` from the cache, `miss=VALUE[/MASK]` otherwise. It takes the place
+    /// of `clientside_tos` and `mark_client_packet`. No other cache is asked for hits, so
+    /// `sibling-hit=` and `parent-hit=` have no effect, and what a server's packets carried is not
+    /// copied to the client (`disable-preserve-miss`); warnings say so.
+    qos_flows: QosFlows = Flows(""), "qos_flows [tos|mark] OPTION ...";
     /// Whether connections to clients are kept for further requests.
     client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";
     /// Whether connections to servers are kept for further requests.
@@ -87,14 +113,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "ssl_unclean_shutdown", "ssl_unclean_shutdown on|off", "Whether TLS connections may end without a notice.";
         "tls_outgoing_options", "tls_outgoing_options OPTION ...", "TLS settings of connections to servers.";
         "tls_key_log", "tls_key_log PLACE [OPTION ...]", "Where secrets of TLS sessions are written for debugging.";
-    }
-    Unsupported("marking of packets is not implemented") {
-        "tcp_outgoing_tos" | "tcp_outgoing_ds" | "tcp_outgoing_dscp", "tcp_outgoing_tos VALUE [!]ACL ...", "Type of service of packets to servers.";
-        "clientside_tos", "clientside_tos VALUE [!]ACL ...", "Type of service of packets to clients.";
-        "tcp_outgoing_mark", "tcp_outgoing_mark MARK [!]ACL ...", "Netfilter mark of packets to servers.";
-        "mark_client_packet" | "clientside_mark", "mark_client_packet MARK [!]ACL ...", "Netfilter mark of packets to clients.";
-        "mark_client_connection", "mark_client_connection MARK[/MASK] [!]ACL ...", "Netfilter mark of clients' connections.";
-        "qos_flows", "qos_flows OPTION ...", "Marks packets by where the answer came from.";
     }
     Unsupported("delay pools are not implemented yet: no traffic is slowed down") {
         "delay_pools", "delay_pools NUMBER", "Number of pools that limit bandwidth.";

@@ -35,13 +35,10 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "adaptation_masterx_shared_names", "adaptation_masterx_shared_names NAME", "Names shared between services.";
         "adaptation_meta", "adaptation_meta NAME VALUE [!]ACL ...", "Fields sent to services.";
     }
-    Ignored("error pages are built in") {
-        "error_directory", "error_directory PATH", "Directory of error pages.";
-        "error_default_language", "error_default_language LANGUAGE", "Language of error pages when the client asks for none that exists.";
+    Ignored("a client could fill the log with languages") {
         "error_log_languages", "error_log_languages on|off", "Whether languages without pages are logged.";
-        "err_page_stylesheet", "err_page_stylesheet PATH", "Style sheet of error pages.";
-        "err_html_text", "err_html_text HTML", "Text that error pages include.";
-        "email_err_data", "email_err_data on|off", "Whether the link to the administrator carries details.";
+    }
+    Ignored("no page has icons, and no other objects are served") {
         "icon_directory", "icon_directory PATH", "Directory of icons.";
         "short_icon_urls", "short_icon_urls on|off", "Whether URLs of icons are short.";
         "global_internal_static", "global_internal_static on|off", "Whether internal objects are served under every host name.";

@@ -1,5 +1,7 @@
 //! Access rules: `acl` definitions and the lists that use them.
 
+use std::sync::Arc;
+
 use super::{Annotation, Location};
 use crate::lists::{List, Need};
 
@@ -90,12 +92,12 @@ macro_rules! acl_kinds {
 
 const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
-const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
-// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. Those of `arp` and
-// `note` are met without waiting.
+// The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. Those of `arp`,
+// `note` and `client_connection_mark` are met without waiting.
 const FAST: Option<Need> = None;
 const HARDWARE: Option<Need> = Some(Need::Hardware);
+const MARK: Option<Need> = Some(Need::Mark);
 const NOTES: Option<Need> = Some(Need::Notes);
 const ADDRESSES: Option<Need> = Some(Need::DstIps);
 const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
@@ -157,7 +159,7 @@ acl_kinds! {
     SslServerName = "ssl::server_name", FAST, NO_TLS;
     SslServerNameRegex = "ssl::server_name_regex", FAST, NO_TLS;
     ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
-    ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
+    ClientConnectionMark = "client_connection_mark", MARK, None;
     TransactionInitiator = "transaction_initiator", FAST, None;
     Has = "has", FAST, None;
     SquidError = "squid_error", FAST, None;
@@ -372,6 +374,32 @@ pub struct AccessRule {
     pub allow: bool,
     /// All must match; empty only in lists that allow rules without ACLs.
     pub terms: Vec<AclTerm>,
+    /// Its line; `None` for a rule that the program makes itself.
+    pub source: Option<Arc<RuleSource>>,
+}
+
+/// The line of a rule, for those who ask why it decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSource {
+    /// The directive and its words.
+    pub text: String,
+    /// Name of the file, as it was given or included.
+    pub file: String,
+    /// Line in that file, from 1.
+    pub line: u32,
+}
+
+impl RuleSource {
+    /// `FILE:LINE`.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+impl std::fmt::Display for RuleSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({}:{})", self.text, self.file, self.line)
+    }
 }
 
 /// A limit in bytes for the transactions that match all terms (`reply_body_max_size`,
@@ -434,6 +462,10 @@ pub struct DenyInfo {
     pub page: String,
     /// Names of ACLs.
     pub acls: Vec<String>,
+    /// The line.
+    pub(crate) location: Location,
+    /// The template of the page, if there is a file for it.
+    pub text: Option<Arc<[u8]>>,
 }
 
 /// A filter that is not implemented, and can be left out by `run_without`.

@@ -4,13 +4,15 @@ mod access;
 mod auth;
 mod helpers;
 mod logs;
+mod marks;
 mod network;
 mod notes;
+mod pages;
 mod storage;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
-    ManagerPassword, MissingFilter, SizeRule, UpgradeRule, is_initiator,
+    ManagerPassword, MissingFilter, RuleSource, SizeRule, UpgradeRule, is_initiator,
 };
 pub use auth::{
     AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
@@ -20,12 +22,15 @@ pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };
 pub use humboldt_options::{DirLimits, DirSelect, InTransit, MemoryMode, Scheme, SchemeOptions};
-pub use logs::{AccessLog, LogFormat};
+pub use logs::{AccessLog, LogFormat, syslog_priority};
+pub(crate) use marks::parse_u32;
+pub use marks::{MarkRule, NetfilterMark, QosFlows, QosMarks, TosRule};
 pub use network::{
     CachePeer, ConnectionAuth, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain,
     PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
 pub use notes::{Annotation, NoteRule};
+pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 
 /// The position of a definition; for messages that are made after parsing.

@@ -13,6 +13,7 @@ use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
 use humboldt_http::{FieldSink, Fields, Version};
 use humboldt_net::Stream;
+use humboldt_net::marks::PacketMarks;
 use humboldt_store::StoredHead;
 
 use super::faults::{ClientLost, ResetReason};
@@ -93,6 +94,8 @@ pub struct H1Client {
     sent_before_head: Option<u64>,
     /// The deadline runs for the client to take something.
     waits: bool,
+    /// Marks of the packets that are sent.
+    marks: PacketMarks,
 }
 
 /// The result of a write.
@@ -136,6 +139,7 @@ impl H1Client {
             sent_bytes: 0,
             sent_before_head: None,
             waits: false,
+            marks: PacketMarks::default(),
         }
     }
 
@@ -146,6 +150,11 @@ impl H1Client {
         (self.sent_bytes, self.sent_before_head) = (0, None);
         self.framing = Framing::None;
         self.waits = false;
+    }
+
+    pub(super) fn mark_packets(&mut self, marks: PacketMarks) {
+        marks.set(&self.socket.stream, self.marks);
+        self.marks = marks;
     }
 
     /// Whether another request may come on this connection.

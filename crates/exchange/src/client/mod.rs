@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, RequestHead};
+use humboldt_net::marks::PacketMarks;
 
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead};
 use crate::memory::ClientSide;
@@ -58,6 +59,15 @@ impl ClientExchange {
     /// Refuses bodies that announce more than this many bytes.
     pub fn limit_request_body(&mut self, bytes: Option<u64>) {
         each!(self, client => client.limit_request_body(bytes));
+    }
+
+    /// Marks the packets that are sent from now on.
+    pub fn mark_packets(&mut self, marks: PacketMarks) {
+        match self {
+            Self::H1(client) => client.mark_packets(marks),
+            // There are no packets.
+            Self::Memory(_) => {}
+        }
     }
 
     /// Gives the next part of the request's body to `take`: `Ok(true)` at its end, `Ok(false)`

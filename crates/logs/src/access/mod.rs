@@ -6,7 +6,7 @@ mod native;
 mod record;
 mod render;
 mod tags;
-mod time_format;
+pub(crate) mod time_format;
 
 pub use compile::{LogFormat, LogFormatError};
 pub use record::{AccessRecord, Peer};

@@ -69,6 +69,8 @@ pub struct AccessRecord<'a> {
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,
+    /// File and line of the rule that has refused.
+    pub rule: Option<(&'a str, u32)>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
     /// Its annotations, which rules may change between one log and the next.
@@ -101,6 +103,7 @@ impl<'a> AccessRecord<'a> {
             content_type: None,
             error: None,
             error_detail: None,
+            rule: None,
             request: None,
             notes: None,
         }

@@ -72,6 +72,10 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
+        Code::Rule => {
+            let place = record.rule.map(|(file, line)| format!("{file}:{line}"));
+            push_escaped(out, place.unwrap_or_default().as_bytes(), as_url);
+        }
         Code::User => push_user(out, value, record.any_user()),
         Code::Login => push_user(out, value, record.user.unwrap_or_default().as_bytes()),
         Code::ExtUser => push_user(out, value, record.ext_user.unwrap_or_default()),

@@ -24,7 +24,7 @@ const DAYS: [&str; 7] =
 
 /// A compiled format: bytes to copy, and conversions.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TimeFormat(Box<[Piece]>);
+pub(crate) struct TimeFormat(Box<[Piece]>);
 
 #[derive(Copy, Clone, Debug)]
 enum Piece {
@@ -41,14 +41,14 @@ const SIMPLE: &[u8] = b"YymdeHMSbhBaAjzsI";
 
 impl TimeFormat {
     /// Compiles a format. Unknown conversions are errors. English names, whatever the locale.
-    pub(super) fn compile(format: &str) -> Result<Self, String> {
+    pub(crate) fn compile(format: &str) -> Result<Self, String> {
         let mut pieces = Vec::with_capacity(format.len());
         compile_into(&mut pieces, format)?;
         Ok(Self(pieces.into()))
     }
 
     /// Appends the time `unix_s` in a zone `offset_s` seconds east of UTC.
-    pub(super) fn write(&self, out: &mut Vec<u8>, unix_s: i64, offset_s: i32) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, unix_s: i64, offset_s: i32) {
         let time = Calendar::at(unix_s, offset_s);
         for piece in &self.0 {
             match piece {

@@ -65,6 +65,8 @@ pub(crate) struct CacheStatus {
     forwarded: Vec<u8>,
     /// The same for an answer that this proxy made itself.
     local: Vec<u8>,
+    /// Proxy-Status of an error, up to its type.
+    error: Vec<u8>,
 }
 
 /// How the cache was used for an answer.
@@ -106,6 +108,7 @@ impl CacheStatus {
             failed: status("; fwd=stale; detail=\"the server failed\"; ttl="),
             forwarded: status("; fwd="),
             local: status(""),
+            error: status("; error="),
         }
     }
 
@@ -151,8 +154,31 @@ impl CacheStatus {
         }
     }
 
+    /// Writes Proxy-Status (RFC 9209) of an error, with its type and what else is known.
+    pub(crate) fn write_error(&self, sink: &mut impl FieldSink, error: &str, details: &str) {
+        let name = b"Proxy-Status";
+        if details.is_empty() {
+            return sink.parts(name, &[&self.error, error.as_bytes()]);
+        }
+        let details = structured_string(details);
+        sink.parts(name, &[&self.error, error.as_bytes(), b"; details=", details.as_bytes()]);
+    }
+
     fn write_hit(&self, sink: &mut impl FieldSink, age_s: u32) {
         sink.field(b"Age", itoa::Buffer::new().format(age_s).as_bytes());
         sink.field(b"X-Cache", &self.x_cache_hit);
     }
+}
+/// A string of a structured field (RFC 9651 3.3.3), which has only ASCII: the rest becomes `?`.
+fn structured_string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for byte in text.chars().map(|char| if matches!(char, ' '..='~') { char } else { '?' }) {
+        if matches!(byte, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(byte);
+    }
+    out.push('"');
+    out
 }

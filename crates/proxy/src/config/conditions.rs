@@ -10,10 +10,12 @@ pub struct AsksAddresses {
     /// Rules that permit a request: `http_access`, `adapted_http_access`, `miss_access`.
     pub permission: bool,
     /// Rules that are asked about every answer, also hits: `reply_body_max_size`,
-    /// `reply_header_access`, `reply_header_add`, `range_offset_limit`, `note`, `access_log`.
+    /// `reply_header_access`, `reply_header_add`, `range_offset_limit`, `note`, `access_log`, marks
+    /// of packets to clients.
     pub answers: bool,
     /// Rules that are asked before a server is: `cache_peer_access`, `tcp_outgoing_address`,
-    /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`.
+    /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`, marks of
+    /// packets to servers.
     pub forwarding: bool,
 }
 
@@ -22,7 +24,8 @@ pub(crate) fn compile_condition(
     acls: &AclSet,
     terms: &[AclTerm],
 ) -> Result<RuleList, Vec<AclError>> {
-    RuleList::compile(acls, &[AccessRule { allow: true, terms: terms.to_vec() }], false)
+    let rule = AccessRule { allow: true, terms: terms.to_vec(), source: None };
+    RuleList::compile(acls, &[rule], false)
 }
 
 /// The value that `take` finds in each rule, with the compiled condition of the rule.

@@ -1,6 +1,8 @@
 //! `deny_info`: the answers to clients whose requests a rule denies.
 
-use humboldt_conf::Config;
+use std::sync::Arc;
+
+use humboldt_conf::{Config, DenyInfo};
 
 use crate::errors::ErrorPage;
 
@@ -9,6 +11,8 @@ use crate::errors::ErrorPage;
 pub(crate) enum Instead {
     /// Another page, perhaps with another status.
     Page(ErrorPage, Option<u16>),
+    /// A page of the administrator's own: its name, its template, perhaps a status.
+    Own(Box<str>, Arc<[u8]>, Option<u16>),
     /// A redirect: its status, if the line has one, and a URL with codes in it.
     Redirect(Option<u16>, String),
     /// Nothing: the connection is reset.
@@ -26,7 +30,7 @@ impl Denials {
             config
                 .deny_info
                 .iter()
-                .map(|line| (line.acls.clone(), Instead::parse(&line.page)))
+                .map(|line| (line.acls.clone(), Instead::of_line(line)))
                 .collect(),
         )
     }
@@ -42,7 +46,11 @@ impl Denials {
     pub(crate) fn find_page(&self, acl: &str) -> Option<usize> {
         let is_about = |acls: &[String]| acls.iter().any(|name| name.eq_ignore_ascii_case(acl));
         self.0.iter().position(|(acls, instead)| {
-            is_about(acls) && matches!(instead, Instead::Page(_, None) | Instead::Reset)
+            is_about(acls)
+                && matches!(
+                    instead,
+                    Instead::Page(_, None) | Instead::Own(_, _, None) | Instead::Reset
+                )
         })
     }
 
@@ -53,7 +61,12 @@ impl Denials {
 }
 
 impl Instead {
-    fn parse(text: &str) -> Self {
+    fn of_line(line: &DenyInfo) -> Self {
+        Self::parse(&line.page, line.text.as_ref())
+    }
+
+    /// `template`: that of the page which the text names, if there is one.
+    fn parse(text: &str, template: Option<&Arc<[u8]>>) -> Self {
         if text == "TCP_RESET" {
             return Self::Reset;
         }
@@ -76,11 +89,16 @@ impl Instead {
         if is_url {
             return Self::Redirect(usable, rest.to_owned());
         }
-        let page = ErrorPage::from_name(rest).unwrap_or_else(|| {
-            tracing::warn!("deny_info {text}: there is no page {rest}; ERR_ACCESS_DENIED is shown");
-            ErrorPage::AccessDenied
-        });
-        Self::Page(page, usable)
+        match (ErrorPage::from_name(rest), template) {
+            (Some(page), _) => Self::Page(page, usable),
+            (None, Some(template)) => Self::Own(rest.into(), Arc::clone(template), usable),
+            (None, None) => {
+                tracing::warn!(
+                    "deny_info {text}: there is no page {rest}; ERR_ACCESS_DENIED is shown"
+                );
+                Self::Page(ErrorPage::AccessDenied, usable)
+            }
+        }
     }
 }
 
@@ -102,7 +120,13 @@ mod tests {
             ("302:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, None)),
             ("ERR_OF_OUR_OWN", Instead::Page(ErrorPage::AccessDenied, None)),
         ] {
-            assert_eq!(Instead::parse(text), wanted, "{text}");
+            assert_eq!(Instead::parse(text, None), wanted, "{text}");
         }
+        let template: Arc<[u8]> = b"own"[..].into();
+        let own = |status| Instead::Own("ERR_OWN".into(), Arc::clone(&template), status);
+        assert_eq!(Instead::parse("ERR_OWN", Some(&template)), own(None));
+        assert_eq!(Instead::parse("404:ERR_OWN", Some(&template)), own(Some(404)));
+        let built_in = Instead::Page(ErrorPage::DnsFailure, None);
+        assert_eq!(Instead::parse("ERR_DNS_FAIL", Some(&template)), built_in);
     }
 }

@@ -17,8 +17,10 @@ use super::externals::Externals;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
 use super::logins::ConfiguredLogins;
+use super::marks::Marks;
 use super::names::Names;
 use super::note_rules::NoteRules;
+use super::pages::Pages;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::rewriting::Rewriting;
@@ -54,10 +56,14 @@ pub struct Snapshot {
     pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
     /// Answers of `deny_info`.
     pub denials: Denials,
+    /// Templates of error pages.
+    pub(crate) pages: Pages,
     /// Whether an ACL or a limit counts the connections of a client.
     pub counts_clients: bool,
     /// Whether an ACL names the method PURGE; without one, nobody may purge.
     pub purge_is_enabled: bool,
+    /// Whether an ACL asks for the hardware address of clients.
+    pub(crate) asks_hardware: bool,
     /// Whether an ACL is random.
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
@@ -93,6 +99,8 @@ pub struct Snapshot {
     /// Rules that annotate.
     pub(crate) note_rules: NoteRules,
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
+    /// Rules about marks of packets.
+    pub(crate) marks: Marks,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
@@ -123,8 +131,9 @@ impl Snapshot {
         Self::with_acls(config, acls)
     }
 
-    fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
+    fn with_acls(mut config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
+        let pages = Pages::take(&mut config);
         let mut helpers = HelperPrograms::default();
         let externals = Externals::compile(&acls, &config, &mut helpers);
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
@@ -144,9 +153,11 @@ impl Snapshot {
                 (rule.limit_bytes, &rule.terms)
             })?,
             denials: Denials::compile(&config),
+            pages,
             counts_clients: config.client_ip_max_connections.is_some()
                 || config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
+            asks_hardware: config.acl.iter().any(|acl| acl.kind == AclKind::Arp),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
@@ -165,6 +176,7 @@ impl Snapshot {
             outgoing: with_conditions(&acls, &config.tcp_outgoing_address, |rule| {
                 (rule.addr, &rule.terms)
             })?,
+            marks: Marks::compile(&acls, &config)?,
             upgrades: with_conditions(&acls, &config.http_upgrade_request_protocols, |line| {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
@@ -203,11 +215,13 @@ impl Snapshot {
                 || self.header_rules.reply.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
+                || self.marks.lists_about_clients().any(asks)
                 || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
                 || asks(&self.spoof_client_ip)
                 || self.outgoing.iter().any(|(_, list)| asks(list))
+                || self.marks.lists_about_servers().any(asks)
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),
         }

@@ -8,7 +8,7 @@ use humboldt_net::pool::{Local, ServerRef};
 
 use crate::config::peers::{Login, Peer};
 use crate::request::{Request, unmapped};
-use crate::rules::access;
+use crate::rules::{access, marks};
 
 /// The destination of a connection for a request.
 pub(crate) struct Destination {
@@ -20,11 +20,13 @@ pub(crate) struct Destination {
 
 impl Destination {
     pub(crate) fn new(request: &Request, peer: Option<&Arc<Peer>>) -> Self {
+        let name = peer.map(|peer| &*peer.conf.name);
         let local = match spoofed(request, peer.map(|peer| &**peer)) {
             Some(client) => client,
-            None => local(request, peer.map(|peer| &*peer.conf.name)),
+            None => local(request, name),
         };
-        Self { peer: peer.cloned(), local }
+        let marks = marks::towards_server(request, name);
+        Self { peer: peer.cloned(), local: Local { marks, ..local } }
     }
 
     /// The server, as the pool knows it.
@@ -64,8 +66,8 @@ fn spoofed(request: &Request, peer: Option<&Peer>) -> Option<Local> {
     let indirect = request.indirect_client.filter(|_| snapshot.config.tproxy_uses_indirect_client);
     let client = shows_client.then(|| unmapped(indirect.unwrap_or_else(|| request.client_ip())))?;
     Some(match client {
-        IpAddr::V4(ip) => Local { v4: Some(ip), v6: None, is_foreign: true },
-        IpAddr::V6(ip) => Local { v4: None, v6: Some(ip), is_foreign: true },
+        IpAddr::V4(ip) => Local { v4: Some(ip), is_foreign: true, ..Local::default() },
+        IpAddr::V6(ip) => Local { v6: Some(ip), is_foreign: true, ..Local::default() },
     })
 }
 
@@ -81,5 +83,5 @@ fn local(request: &Request, peer: Option<&str>) -> Local {
             IpAddr::V6(ip) => v6 = v6.or(Some(*ip)),
         }
     }
-    Local { v4, v6, is_foreign: false }
+    Local { v4, v6, ..Local::default() }
 }

@@ -331,6 +331,7 @@ async fn connect_to(
         local_v4: to.local.v4,
         local_v6: to.local.v6,
         local_is_foreign: to.local.is_foreign,
+        marks: to.local.marks,
     };
     let connecting = core.connect(&others, port, &options, config.read_timeout);
     connecting.await.map_err(|error| Failure::from(&error))

@@ -108,7 +108,7 @@ async fn serve_alone(
         without_origin: true,
     };
     let (reply, length) = stored.reply(request, &selection);
-    head::send(transaction.client, request, &reply, length);
+    head::send(transaction.client, request, &reply, reply.usage, length);
     let ended = match selection.range {
         Some(part) => send_part(transaction, &mut hit, part, buffer).await,
         None => Ended::Complete,

@@ -9,7 +9,7 @@ use humboldt_store::StoredHead;
 use crate::config::cache_status::Usage;
 use crate::request::Request;
 use crate::rules::header::{self, Ruled};
-use crate::rules::reply;
+use crate::rules::{marks, reply};
 
 /// An answer, stored or in flight, in the form that one client gets.
 #[derive(Copy, Clone)]
@@ -28,13 +28,16 @@ pub(crate) struct Reply<'a> {
     pub own: Option<&'a Fields>,
 }
 
-/// Begins an answer, with the rules about header fields applied.
+/// Begins an answer, with the rules about header fields and marks applied. `usage` says how the
+/// cache was used.
 pub(crate) fn send(
     client: &mut ClientExchange,
     request: &Request,
     head: &impl ReplyHead,
+    usage: Usage,
     length: BodyLength,
 ) {
+    marks::apply(client, request, usage);
     match header::concern_answers(request) {
         false => client.send_head(head, length),
         true => client.send_head(&Ruled { head, request, length }, length),

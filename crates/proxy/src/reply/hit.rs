@@ -103,7 +103,7 @@ pub(crate) fn start(transaction: &mut Transaction<'_>, hit: HitObject) -> Starte
     let stored = stored(&hit);
     let selection = select(request, stored.head, stored.times.date, stored.body_bytes, hit.tag);
     let (reply, length) = stored.reply(request, &selection);
-    head::send(transaction.client, request, &reply, length);
+    head::send(transaction.client, request, &reply, reply.usage, length);
     let route = hit.route.map(|route| *route);
     let outcome = Outcome { route, ..Outcome::hit(selection.tag, selection.status) };
     let mut sending = Sending { object: hit.object, at: selection.from, to: selection.to, outcome };

@@ -1,7 +1,11 @@
 //! Answers that the proxy makes itself: errors, manager pages, TRACE.
 
+use std::net::SocketAddr;
+
 use humboldt_base::counters::Counter;
+use humboldt_conf::{PortMode, RuleSource};
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, is_bodiless_status, reason};
+use humboldt_freshness::languages::preferred;
 use humboldt_http::{FieldName, Fields, Method, Version, date};
 use humboldt_logs::access::Tag;
 
@@ -9,9 +13,10 @@ use crate::config::cache_status::Usage;
 use crate::config::denials::Instead;
 use crate::core::Core;
 use crate::cut::Cut;
-use crate::errors::{self, ErrorContext, ErrorPage};
+use crate::errors::{self, ErrorContext, ErrorPage, Form};
 use crate::fetch::job::Failure;
 use crate::outcome::{Content, Fault, Outcome, RouteTaken};
+use crate::reply::template::{self, PageFacts};
 use crate::reply::{challenge, head};
 use crate::request::Request;
 use crate::rules::access;
@@ -30,6 +35,8 @@ pub(crate) struct Local {
     pub body: Vec<u8>,
     /// The error, if this is an error page.
     pub fault: Option<Box<Fault>>,
+    /// Proxy-Status, if this is an error: its type and its details.
+    pub error: Option<(&'static str, String)>,
 }
 
 impl Local {
@@ -38,7 +45,7 @@ impl Local {
         let mut fields = Fields::new();
         fields.push(FieldName::ContentType, media_type.as_bytes());
         fields.push(FieldName::CacheControl, b"no-store");
-        Self { status, fields, body, fault: None }
+        Self { status, fields, body, fault: None, error: None }
     }
 }
 
@@ -58,7 +65,11 @@ impl ReplyHead for LocalHead<'_> {
         let local = self.local;
         sink.status(local.status, reason(local.status).as_bytes());
         local.fields.iter().for_each(|(_, name, value)| sink.field(name, value));
-        self.request.snapshot().names.cache_status.write(sink, Usage::Local);
+        let names = &self.request.snapshot().names;
+        names.cache_status.write(sink, Usage::Local);
+        if let Some((error, details)) = &local.error {
+            names.cache_status.write_error(sink, error, details);
+        }
     }
 }
 
@@ -83,7 +94,9 @@ pub(crate) async fn failed(
 ) -> Outcome {
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
-    let local = error_answer(core, request, failure.page, &failure.detail);
+    let server = outcome.route.as_ref().and_then(|route| route.peer);
+    let about = About { server, ..About::new(request.shown_url(), &failure.detail) };
+    let local = error_page(core, request, failure.page, &about);
     let outcome = Outcome { status: local.status, ..outcome };
     send(transaction, local, outcome).await
 }
@@ -104,37 +117,62 @@ pub(crate) async fn refused(
     let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
     core.count(counter, 1);
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
-    let detail = unanswered.map(why).unwrap_or_default();
+    let shown = refusal.rule.as_deref().filter(|_| explains(request));
+    let by_rule = || shown.map(|rule| format!("refused by {rule}"));
+    let detail = unanswered.map(why).or_else(by_rule).unwrap_or_default();
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
+    let about = |status| {
+        let url = request.shown_url();
+        About { url, detail: &detail, server, status, rule: shown }
+    };
     let mut page = |page: ErrorPage, status: Option<u16>| {
-        let answer = error_answer(core, request, page, &detail);
-        // The log names the rule; the client need not know it.
-        let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
-        let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
-        let fault = acl.map(of_acl).or(answer.fault);
         // A page about logins has the status of the refusal, which may ask for none; one that asks
         // keeps its status under another page.
         let status = status.unwrap_or(match refusal.page.asks_login() || page.asks_login() {
             true => refusal.page.status(),
-            false => answer.status,
+            false => page.status(),
         });
-        let mut answer = Local { status, fault, ..answer };
+        let answer = error_page(core, request, page, &about(Some(status)));
+        // The log names the rule; the client need not know it.
+        let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
+        let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
+        let fault = acl.map(of_acl).or(answer.fault);
+        let mut answer = Local { fault, ..answer };
         challenge::add(client, request, status, &mut answer.fields);
         answer
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
         Some(Instead::Page(other, status)) => page(*other, status.or(Some(refusal.page.status()))),
+        Some(Instead::Own(name, text, status)) => {
+            let facts = about(None).facts(core, request, name);
+            let status = status.unwrap_or(refusal.page.status());
+            let mut fields = errors::fields(name, errors::HTML, core.now());
+            challenge::add(client, request, status, &mut fields);
+            let fault = Some(Fault::of_own_page(name));
+            let body = template::expand(text, &facts);
+            Local { status, fields, body, fault, error: None }
+        }
         Some(Instead::Redirect(status, url)) => {
             let facts = Facts { request, server, now_s: core.now().secs() };
             let fault = Some(Fault::of_page(refusal.page, ""));
             Local { fault, ..denied_redirect(&facts, *status, url) }
         }
-        Some(Instead::Reset) => return outcome(refusal.page.status()).without_answer(Cut::Denied),
+        Some(Instead::Reset) => {
+            let outcome = outcome(refusal.page.status()).without_answer(Cut::Denied);
+            return outcome.by_rule(refusal.rule);
+        }
     };
+    let error = Some((refusal.page.proxy_error(), detail));
     let outcome = outcome(local.status);
-    send(transaction, local, outcome).await
+    send(transaction, Local { error, ..local }, outcome).await.by_rule(refusal.rule)
+}
+
+/// Whether clients may know which rule refuses them: not those of a server.
+fn explains(request: &Request) -> bool {
+    let is_server = request.facts().port.mode == PortMode::Accel;
+    request.snapshot().config.explain_refusals && !is_server
 }
 
 /// A redirect to this URL.
@@ -161,32 +199,89 @@ fn denied_redirect(facts: &Facts<'_>, status: Option<u16>, url: &str) -> Local {
     Local { status, fields, ..Local::default() }
 }
 
-/// The error page as an answer to `request`.
-pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
-    let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
-    error_page(core, request.shown_url(), page, detail, html)
+/// The facts about an error that its page tells.
+pub(crate) struct About<'a> {
+    /// The URL as the client sent it; empty if it could not be read.
+    pub(crate) url: &'a [u8],
+    /// The error in detail.
+    pub(crate) detail: &'a str,
+    /// The server that was asked.
+    pub(crate) server: Option<SocketAddr>,
+    /// The status, if not that of the page.
+    pub(crate) status: Option<u16>,
+    /// The line of the rule that refuses, if the client may know it.
+    pub(crate) rule: Option<&'a RuleSource>,
 }
 
-/// The error page about this URL, as HTML or plain text.
+impl<'a> About<'a> {
+    /// An error without a server and without a rule.
+    pub(crate) fn new(url: &'a [u8], detail: &'a str) -> Self {
+        Self { url, detail, server: None, status: None, rule: None }
+    }
+
+    fn facts(&self, core: &Core, request: &'a Request, name: &'a str) -> PageFacts<'a> {
+        let Self { url, detail, server, rule, .. } = *self;
+        // Templates are Squid's, which says nothing about the rule.
+        let detail = if rule.is_some() { "" } else { detail };
+        PageFacts { request, url, name, detail, server, now_s: core.now().secs() }
+    }
+}
+
+/// The error page as an answer to `request`.
+pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
+    let about = About::new(request.shown_url(), detail);
+    error_page(core, request, page, &about)
+}
+
+/// The error page about this request: that of a template, or the built-in one as HTML or plain
+/// text.
 pub(crate) fn error_page(
     core: &Core,
-    url: &[u8],
+    request: &Request,
     page: ErrorPage,
-    detail: &str,
-    html: bool,
+    about: &About<'_>,
 ) -> Local {
+    let fault = Some(Fault::of_page(page, about.detail));
+    let form = errors::wanted_form(request.head.fields.list(FieldName::Accept));
+    let html = form == Form::Html;
+    let pages = &request.snapshot().pages;
+    let is_negotiated = html && pages.have_languages();
+    let wanted = match is_negotiated {
+        true => preferred(&request.head.fields),
+        false => Vec::new(),
+    };
+    let (mut fields, body) = match pages.find(page, html, &wanted) {
+        Some(found) => {
+            let mut fields = errors::fields(page.name(), errors::HTML, core.now());
+            if let Some(language) = found.language {
+                fields.push(FieldName::ContentLanguage, language.as_bytes());
+            }
+            (fields, template::expand(found.text, &about.facts(core, request, page.name())))
+        }
+        None => built_in(core, page, about, form),
+    };
+    if is_negotiated {
+        fields.push(FieldName::Vary, b"Accept-Language");
+    }
+    let error = Some((page.proxy_error(), about.detail.to_owned()));
+    Local { status: about.status.unwrap_or(page.status()), fields, body, fault, error }
+}
+
+/// Fields and body of the built-in page.
+fn built_in(core: &Core, page: ErrorPage, about: &About<'_>, form: Form) -> (Fields, Vec<u8>) {
     let snapshot = core.snapshot();
     let context = ErrorContext {
         page,
-        url,
-        detail,
+        status: about.status.unwrap_or(page.status()),
+        rule: about.rule,
+        url: about.url,
+        detail: about.detail,
         hostname: &snapshot.names.hostname,
         contact: &snapshot.names.contact,
         show_version: !snapshot.config.httpd_suppress_version_string,
         now: core.now(),
     };
-    let (fields, body) = errors::render(&context, html);
-    Local { status: page.status(), fields, body, fault: Some(Fault::of_page(page, detail)) }
+    errors::render(&context, form)
 }
 
 /// Sends an answer.
@@ -202,7 +297,8 @@ pub(crate) async fn send(
         false => BodyLength::Known(local.body.len() as u64),
     };
     let client = &mut *transaction.client;
-    head::send(client, request, &LocalHead { local: &local, request }, length);
+    let head = LocalHead { local: &local, request };
+    head::send(client, request, &head, Usage::Local, length);
     let whole = client.keep_body(&local.body).and_then(|()| client.finish(None));
     let sent = match whole {
         Ok(()) => client.flush().await.map_err(Cut::from),

@@ -12,3 +12,4 @@ pub(crate) mod leave;
 pub(crate) mod local;
 pub(crate) mod resume;
 pub(crate) mod stream;
+mod template;

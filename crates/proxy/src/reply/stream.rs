@@ -95,7 +95,7 @@ impl<'a> Relay<'a> {
             Some(body_bytes) => BodyLength::Known(body_bytes),
             None => BodyLength::Unknown,
         };
-        head::send(client, request, reply, length);
+        head::send(client, request, reply, reply.usage, length);
         Self {
             request,
             head: Arc::clone(&flow.head),

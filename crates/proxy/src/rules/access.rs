@@ -79,7 +79,7 @@ async fn answer(
             true
         }
         // The kernel has been asked, and what was not kept is lost.
-        Question::Hardware { .. } | Question::Notes { .. } => false,
+        Question::Hardware { .. } | Question::Mark { .. } | Question::Notes { .. } => false,
         Question::ClientName { .. } if request.client_name.get().is_some() => false,
         Question::ClientName { .. } => {
             look_up_client(core, request).await;
@@ -109,7 +109,7 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
                     false => Poll::Pending,
                 };
             }
-            decided => client_may(request, decided.into())?,
+            decided => client_may(request, list, decided.into())?,
         }
     }
     Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)))
@@ -137,7 +137,7 @@ async fn decide_lists<'l>(
 ) -> Result<(), Refusal> {
     let before = Before::of(request);
     for list in lists.clone() {
-        client_may(request, decide(core, list, request, None).await)?;
+        client_may(request, list, decide(core, list, request, None).await)?;
     }
     permit_client(request, &subject(request), &before, lists)
 }
@@ -164,14 +164,14 @@ pub(crate) async fn asks(core: &Core, list: Option<&RuleList>, request: &Request
 
 /// The decision of a list about a client's request. Only here a client is asked for a login, as in
 /// Squid.
-fn client_may(request: &Request, decision: Decision<'_>) -> Result<(), Refusal> {
+fn client_may(request: &Request, list: &RuleList, decision: Decision<'_>) -> Result<(), Refusal> {
     let denials = &request.snapshot().denials;
     match decision {
         Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
-        Decision::Denied(Denial { last_acl, wants_login: true }) => {
-            Err(Refusal::login(request, denials.find(last_acl)))
+        Decision::Denied(Denial { last_acl, wants_login: true, rule }) => {
+            Err(Refusal::login(request, denials.find(last_acl)).by(list.source(rule)))
         }
-        other => other.permits(|last_acl| Refusal::of_request(denials.find(last_acl))),
+        other => other.permits(list, |last_acl| Refusal::of_request(denials.find(last_acl))),
     }
 }
 
@@ -300,6 +300,7 @@ async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
 pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     match (need, request.addresses.get()) {
         (Need::Hardware, _) => "the hardware address of the client is not known".to_owned(),
+        (Need::Mark, _) => "the netfilter mark of the client's connection is not known".to_owned(),
         (Need::Notes, _) => "there were more annotations than are kept".to_owned(),
         (Need::ClientName, _) => match request.client_name.get() {
             Some(Err(error)) => format!("the name of the client: {error}"),
@@ -347,7 +348,7 @@ pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refus
     let before = Before::of(request);
     let direct = Subject { client_ip: unmapped(request.client_ip()), ..subject(request) };
     let decision = decide_about(core, list, request, direct).await;
-    decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
+    decision.permits(list, |last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
     let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
     let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
     let known = known(request);
@@ -379,7 +380,8 @@ pub(crate) fn may_reply(
     response: &ResponseHead,
 ) -> Result<(), Refusal> {
     let denials = &request.snapshot().denials;
-    ask(list, request, Some(response)).permits(|last_acl| Refusal::of_reply(denials.find(last_acl)))
+    ask(list, request, Some(response))
+        .permits(list, |last_acl| Refusal::of_reply(denials.find(last_acl)))
 }
 
 /// Whether an optional list that chooses a way allows the request: `false` if there is no such
@@ -581,9 +583,10 @@ fn check_at_once<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_
     check_list(list, request, &Subject { known: known(request), ..*subject })
 }
 
-/// Checks a list, and asks the kernel for the client's hardware address if the list needs it. It
-/// finds the same random bits whenever it is asked about one request, for example
-/// after it has waited; two lists find different ones, and so do two ACLs of a list, as in Squid.
+/// Checks a list, and asks the kernel for the client's hardware address, or for the mark of its
+/// connection, if the list needs it. It finds the same random bits whenever it is asked about one
+/// request, for example after it has waited; two lists find different ones, and so do two ACLs of a
+/// list, as in Squid.
 fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
     let random = request.snapshot().uses_random.then(|| {
         let of_request = *request.random.get_or_init(random);
@@ -594,11 +597,31 @@ fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) 
         None => list.check(subject),
         Some(_) => list.check(&Subject { random, ..*subject }),
     };
-    if !matches!(verdict, Verdict::Needs(Question::Hardware { .. })) {
-        return verdict;
+    let with = |known| list.check(&Subject { random, known, ..*subject });
+    // An entry that the kernel has dropped meanwhile is that of the connection.
+    let facts = request.facts();
+    let is_direct = subject.client_ip == unmapped(facts.client.ip());
+    let hardware = || hardware(subject).or(facts.hardware.filter(|_| is_direct));
+    let mark = || facts.netfilter_mark();
+    match verdict {
+        Verdict::Needs(Question::Hardware { .. }) => {
+            let known = Known { hardware: hardware(), ..subject.known };
+            match with(known) {
+                Verdict::Needs(Question::Mark { .. }) => with(Known { mark: mark(), ..known }),
+                verdict => verdict,
+            }
+        }
+        Verdict::Needs(Question::Mark { .. }) => {
+            let known = Known { mark: mark(), ..subject.known };
+            match with(known) {
+                Verdict::Needs(Question::Hardware { .. }) => {
+                    with(Known { hardware: hardware(), ..known })
+                }
+                verdict => verdict,
+            }
+        }
+        verdict => verdict,
     }
-    let known = Known { hardware: hardware(subject), ..subject.known };
-    list.check(&Subject { random, known, ..*subject })
 }
 
 thread_local! {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use humboldt_acl::{Known, Subject};
 use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{HttpPort, Need};
+use humboldt_sys::conntrack;
 
 use crate::config::snapshot::Snapshot;
 use crate::request::unmapped;
@@ -31,6 +32,11 @@ pub(crate) fn may_announce(
     };
     if list.may_need(Need::Hardware) {
         subject.known = Known { hardware: access::hardware(&subject), ..subject.known };
+    }
+    if list.may_need(Need::Mark) {
+        let (client, server) = (unmapped(peer.ip()), unmapped(local.ip()));
+        let (client, server) = ((client, peer.port()).into(), (server, local.port()).into());
+        subject.known = Known { mark: conntrack::mark(client, server).ok(), ..subject.known };
     }
     list.check(&subject).is_allowed()
 }

@@ -45,7 +45,7 @@ pub(crate) fn expand(template: &str, facts: &Facts<'_>) -> Vec<u8> {
 }
 
 /// The value of a code; `None` if there is no such code.
-fn value(code: char, facts: &Facts<'_>) -> Option<Vec<u8>> {
+pub(crate) fn value(code: char, facts: &Facts<'_>) -> Option<Vec<u8>> {
     let request = facts.request;
     let (names, config) = (&request.snapshot().names, &request.snapshot().config);
     let local = request.facts().chosen();
@@ -59,7 +59,10 @@ fn value(code: char, facts: &Facts<'_>) -> Option<Vec<u8>> {
         'i' => unmapped(request.client_ip()).to_string().into_bytes(),
         'A' => unmapped(local.ip()).to_string().into_bytes(),
         'b' => local.port().to_string().into_bytes(),
-        'I' => facts.server.map(|server| server.to_string().into_bytes()).unwrap_or_default(),
+        'I' => match facts.server {
+            Some(server) => unmapped(server.ip()).to_string().into_bytes(),
+            None => Vec::new(),
+        },
         'h' => names.hostname.as_bytes().to_vec(),
         'w' => names.contact.as_bytes().to_vec(),
         'S' => product(!config.httpd_suppress_version_string).as_bytes().to_vec(),

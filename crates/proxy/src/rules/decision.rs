@@ -1,6 +1,6 @@
 //! What a list says about a request or its answer.
 
-use humboldt_acl::{Question, Verdict};
+use humboldt_acl::{Question, RuleList, Verdict};
 
 use crate::rules::denial::Refusal;
 
@@ -25,6 +25,8 @@ pub(crate) struct Denial<'l> {
     pub(super) last_acl: Option<&'l str>,
     /// It asks the client for another login.
     pub(super) wants_login: bool,
+    /// The rule, counted from 0; `None` if none applied.
+    pub(super) rule: Option<usize>,
 }
 
 impl<'l> Decision<'l> {
@@ -51,11 +53,12 @@ impl<'l> Decision<'l> {
     /// ACL.
     pub(super) fn permits(
         self,
+        list: &RuleList,
         denied: impl FnOnce(Option<&'l str>) -> Refusal,
     ) -> Result<(), Refusal> {
         match self {
             Self::Allowed => Ok(()),
-            Self::Denied(denial) => Err(denied(denial.last_acl)),
+            Self::Denied(denial) => Err(denied(denial.last_acl).by(list.source(denial.rule))),
             Self::Challenge(acl) => Err(denied(Some(acl))),
             Self::Unanswered(question) => Err(Refusal::unanswered(question)),
         }
@@ -67,8 +70,8 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
     fn from(verdict: Verdict<'l>) -> Self {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
-            Verdict::Denied { last_acl, wants_login, .. } => {
-                Self::Denied(Denial { last_acl, wants_login })
+            Verdict::Denied { last_acl, wants_login, rule } => {
+                Self::Denied(Denial { last_acl, wants_login, rule })
             }
             Verdict::Challenge { acl } => Self::Challenge(acl),
             Verdict::Needs(question) => Self::Unanswered(question),

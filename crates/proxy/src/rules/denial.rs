@@ -1,7 +1,9 @@
 //! Refusals: requests and answers that a rule denies.
 
+use std::sync::Arc;
+
 use humboldt_acl::Question;
-use humboldt_conf::Need;
+use humboldt_conf::{Need, RuleSource};
 use humboldt_logs::access::Tag;
 
 use crate::errors::ErrorPage;
@@ -19,6 +21,8 @@ pub(crate) struct Refusal {
     pub info: Option<usize>,
     /// The reason, if it is that a rule has no answer.
     pub unanswered: Option<Unanswered>,
+    /// The line of the rule that denies.
+    pub rule: Option<Arc<RuleSource>>,
 }
 
 /// A rule that has no answer.
@@ -32,7 +36,12 @@ pub(crate) struct Unanswered {
 
 impl Refusal {
     fn new(page: ErrorPage, tag: Tag, info: Option<usize>) -> Self {
-        Self { page, tag, info, unanswered: None }
+        Self { page, tag, info, unanswered: None, rule: None }
+    }
+
+    /// The same, by the rule of this line.
+    pub(crate) fn by(self, rule: Option<&Arc<RuleSource>>) -> Self {
+        Self { rule: rule.cloned(), ..self }
     }
 
     /// By `http_access`.

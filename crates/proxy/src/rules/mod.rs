@@ -10,6 +10,7 @@ pub(crate) mod format;
 pub(crate) mod header;
 pub(crate) mod indirect;
 pub(crate) mod login;
+pub(crate) mod marks;
 pub(crate) mod notes;
 pub(crate) mod original;
 pub(crate) mod own;

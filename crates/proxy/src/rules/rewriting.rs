@@ -1,8 +1,8 @@
 //! Asks helpers about the URL of a request: which one takes its place, and which object it is.
 
+use humboldt_base::seldom::Seldom;
 use humboldt_helpers::{NoAnswer, Outcome, Reply};
 use humboldt_http::{Method, Url};
-use tracing::warn;
 
 use crate::config::rewriting::{Asker, Late};
 use crate::core::Core;
@@ -67,15 +67,25 @@ pub(crate) async fn rewrite(core: &Core, request: &Request) -> Result<Rewritten,
         (Err(why), _) => Err(why.to_string()),
     };
     outcome.or_else(|why| {
-        let url = request.url.as_bytes();
-        let shown = url.get(..URL_SHOWN_BYTES_MAX).unwrap_or(url);
-        warn!("url_rewrite_program: {}: {why}", shown.escape_ascii());
+        static SELDOM: Seldom = Seldom::new();
+        warn(&SELDOM, "url_rewrite_program", request, &why);
         match asker.bypass {
             true => Ok(Rewritten::Unchanged),
             // The client need not know what the helper has said.
             false => Err(Failed::NoAnswer("the helper has given no usable answer".to_owned())),
         }
     })
+}
+
+/// Says once in a minute that a helper has no usable answer.
+pub(crate) fn warn(seldom: &Seldom, directive: &str, request: &Request, why: &str) {
+    let Some(others) = seldom.pass(request.received.secs()) else { return };
+    let url = request.url.as_bytes();
+    let shown = url.get(..URL_SHOWN_BYTES_MAX).unwrap_or(url).escape_ascii();
+    match others {
+        0 => tracing::warn!("{directive}: {shown}: {why}"),
+        _ => tracing::warn!("{directive}: {shown}: {why}; so {others} other requests before it"),
+    }
 }
 
 /// The name of the object that the helper of `store_id_program` says; `None`: its URL.

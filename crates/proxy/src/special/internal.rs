@@ -66,7 +66,7 @@ fn last_hop(request: &Request) -> Local {
     let body = as_message(&request.head, is_secret);
     let mut fields = Fields::new();
     fields.push(FieldName::ContentType, b"message/http");
-    Local { status: 200, fields, body, fault: None }
+    Local { status: 200, fields, body, fault: None, error: None }
 }
 
 /// Why a request is refused, whatever the rules say.

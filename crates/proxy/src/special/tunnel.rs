@@ -11,6 +11,7 @@ use humboldt_exchange::{
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_logs::access::Tag;
 
+use crate::config::cache_status::Usage;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
@@ -22,7 +23,7 @@ use crate::outcome::Outcome;
 use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
-use crate::rules::{reply, upgrades};
+use crate::rules::{marks, reply, upgrades};
 use crate::special::upload;
 use crate::transaction::Transaction;
 
@@ -75,6 +76,7 @@ async fn serve(
     mut outcome: Outcome,
 ) -> Outcome {
     let client = &mut *transaction.client;
+    marks::apply(client, transaction.request, Usage::Local);
     client.send_tunnel_head(head, upgrade);
     let cut = match client.flush().await {
         Ok(()) => {

@@ -11,7 +11,7 @@ use humboldt_logs::access::Tag;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::outcome::Outcome;
-use crate::reply::local;
+use crate::reply::local::{self, About};
 use crate::request::{ConnFacts, Request};
 use crate::transaction::Transaction;
 
@@ -53,7 +53,8 @@ pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) 
     };
     transaction.core.count(Counter::ClientErrors, 1);
     // The page does not repeat the unreadable bytes.
-    let local = local::error_page(transaction.core, b"", page, &detail, false);
+    let about = About::new(b"", &detail);
+    let local = local::error_page(transaction.core, transaction.request, page, &about);
     let outcome = Outcome::local(Tag::None, page.status());
     local::send(transaction, local, outcome).await
 }

@@ -18,6 +18,7 @@ use crate::lookup::memory::{self, HIT_FOR_MISS_S};
 use crate::request::Request;
 use crate::rules::access;
 use crate::storing::decide::Verdict;
+use crate::storing::deliver::while_wanted;
 use crate::storing::freshen::{announce, record};
 use crate::storing::head::{skips_reply_field, some_fields, with_via};
 use crate::storing::invalidate::forget_all;
@@ -72,6 +73,11 @@ pub(crate) async fn publish(
     let (url, body_bytes, vary) = (request.cache_url(), answer.body_bytes(), marker.clone());
     let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
     let fate = info.fate();
+    if let Some(turn) = dir.as_ref().and_then(|dir| dir.scheme.turn()) {
+        // Too late, it goes on without. The clients wait for the head meanwhile; if all of them
+        // leave, nobody waits.
+        _ = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
+    }
     writer.publish_head(Arc::clone(&head), info);
     let Storable::Yes(times) = storable else {
         forget(core, job, answer, writer, storable == Storable::Outdated).await;

@@ -1,8 +1,8 @@
 //! `aufs`: the tree of `ufs`, with all file operations done by threads. The common part is in
 //! `tree`.
 //!
-//! A directory has up to `threads=` threads of its own. As in Squid, up to [`STORES_PER_THREAD`]
-//! operations that store may be under way for each: beyond that an object is not stored. A hit is a
+//! A directory has up to `threads=` threads of its own. Up to [`STORES_PER_THREAD`] operations that
+//! store may be under way for each: beyond that an object is not stored. A hit is a
 //! miss only beyond [`OUTCOMES_PER_THREAD`] operations that are under way, or done with an outcome
 //! that no task has fetched: a core that stands still does not pile up memory, nor does it soon
 //! block the requests of others. Before it comes to that, nothing is stored any more. Unlinking is
@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::overload::Turns;
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
     Unlinked, Work,
@@ -24,16 +25,16 @@ mod tests;
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "aufs";
 
-/// Operations that store may be under way for each thread, before others are turned away. Squid's
-/// factor.
-const STORES_PER_THREAD: usize = 20;
+/// Operations that store may be under way for each thread, before others are turned away. From half
+/// of it on, Squid's bound, objects wait or are turned away that come for the first time.
+const STORES_PER_THREAD: usize = 40;
 
 /// Operations that may be under way, or done and not taken, for each thread, before nothing is
 /// stored.
-const OUTCOMES_TO_STORE_PER_THREAD: usize = 3 * STORES_PER_THREAD;
+const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
 
 /// The same, before nothing is read: hits outlast stores.
-const OUTCOMES_PER_THREAD: usize = 4 * STORES_PER_THREAD;
+const OUTCOMES_PER_THREAD: usize = 80;
 
 /// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and
 /// no object is begun to be stored.
@@ -41,11 +42,17 @@ const CHORES_MAX: usize = 4096;
 
 /// Opens a directory.
 pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, OpenError> {
-    let AufsOptions { levels, threads } = options.own;
+    let AufsOptions { levels, threads, overload } = options.own;
     options.own.check().map_err(|error| options.bad(error))?;
     let engine = |tree| match simulated::current() {
-        Some(disk) => Arc::new(Simulated::new(disk, tree)) as Arc<dyn Engine>,
-        None => Arc::new(Aufs::new(tree, threads as usize)),
+        Some(disk) => {
+            Arc::new(Simulated::new(disk, tree, Turns::new(overload, options.capacity_bytes)))
+                as Arc<dyn Engine>
+        }
+        None => {
+            let turns = Turns::new(overload, options.capacity_bytes);
+            Arc::new(Aufs::new(tree, threads as usize, turns))
+        }
     };
     TreeScheme::open(NAME, &options.map(|_| levels), engine)
 }
@@ -58,6 +65,8 @@ struct Aufs {
     threads_max: usize,
     /// Operations that store, and wait for a thread or are being done.
     stores: Arc<AtomicUsize>,
+    /// Those who wait until there are fewer of these.
+    turns: Arc<Turns>,
     /// All operations that are under way, or whose outcome has not been fetched.
     outcomes: Arc<AtomicUsize>,
 }
@@ -69,7 +78,7 @@ struct Threads(Pool);
 struct Readers(Arc<Threads>);
 
 impl Aufs {
-    fn new(tree: Arc<Tree>, threads_max: usize) -> Self {
+    fn new(tree: Arc<Tree>, threads_max: usize, turns: Turns) -> Self {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         Self {
             tree,
@@ -77,12 +86,18 @@ impl Aufs {
             threads,
             threads_max,
             stores: Arc::default(),
+            turns: Arc::new(turns),
             outcomes: Arc::default(),
         }
     }
 
     fn is_below(&self, count: &AtomicUsize, per_thread: usize) -> bool {
         count.load(Ordering::Relaxed) < self.threads_max * per_thread
+    }
+
+    /// Half of the operations that may be under way to store.
+    fn half(&self) -> usize {
+        self.threads_max * STORES_PER_THREAD / 2
     }
 
     fn may_read(&self) -> bool {
@@ -114,9 +129,11 @@ impl Aufs {
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
         let store = Counted::new(&self.stores);
+        let (turns, stores, half) = (self.turns.clone(), self.stores.clone(), self.half());
         self.threads.0.write(Box::new(move || {
             let outcome = work(&completer);
             drop(store);
+            turns.store_ended(stores.load(Ordering::Relaxed), half);
             completer.complete(outcome);
         }));
         operation
@@ -154,6 +171,14 @@ impl Engine for Aufs {
         let stores_max = self.threads_max * STORES_PER_THREAD;
         let stores = self.stores.load(Ordering::Relaxed).min(stores_max);
         u16::try_from(stores * 1000 / stores_max).unwrap_or(1000)
+    }
+
+    fn turns(&self) -> Option<&Turns> {
+        Some(&self.turns)
+    }
+
+    fn is_half_full(&self) -> bool {
+        self.stores.load(Ordering::Relaxed) >= self.half()
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {

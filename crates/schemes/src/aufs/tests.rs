@@ -9,10 +9,10 @@ use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 use super::{NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::tree::TreeScheme;
-use crate::{AufsOptions, DirOptions, Levels, OpenError, SchemeOptions};
+use crate::{AufsOptions, DirOptions, Levels, OpenError, Overload, SchemeOptions};
 
 fn options(path: &Path, threads: u32) -> DirOptions<AufsOptions> {
-    let own = AufsOptions { levels: Levels { l1: 2, l2: 4 }, threads };
+    let own = AufsOptions { levels: Levels { l1: 2, l2: 4 }, threads, ..AufsOptions::default() };
     DirOptions::of(own, path, 64 << 20)
 }
 
@@ -87,6 +87,41 @@ fn beyond_the_bound_nothing_is_stored_and_hits_and_removals_go_on() {
     run(large.commit(None)).expect("stored");
     assert_eq!((aufs.stats().objects, aufs.stats().shed), (2 + STORES_PER_THREAD as u64, 2));
     settle(&aufs, |stats| stats.open_files == 0 && aufs.load() == 0);
+}
+
+#[test]
+fn with_wait_a_new_object_gets_its_turn_when_a_store_ends() {
+    let path = tempfile::tempdir().expect("a directory");
+    let mut options = options(path.path(), 1);
+    options.own.overload = Overload::Wait;
+    let aufs = super::open(&options).expect("open");
+    assert!(aufs.turn().is_none(), "there is room");
+    let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
+    let mut stores: Vec<_> = (0..STORES_PER_THREAD / 2).map(|at| create(at).commit(None)).collect();
+    let held = hold(&aufs);
+    assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
+    let mut turn = aufs.turn().expect("half of the room is taken");
+    assert!(run(async { poll(&mut turn).is_pending() }));
+    drop(held);
+    run(turn).expect("a turn");
+    stores.into_iter().for_each(|store| run(store).expect("stored"));
+    let stats = aufs.stats();
+    assert_eq!((stats.waits, stats.shed), (1, 0));
+}
+
+#[test]
+fn with_wait_a_hit_that_takes_too_long_is_a_miss() {
+    let path = tempfile::tempdir().expect("a directory");
+    let mut options = options(path.path(), 1);
+    options.own.overload = Overload::Wait;
+    let aufs = super::open(&options).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    let held = hold(&aufs);
+    assert!(matches!(run(aufs.open(&key(&url(0)))), Err(SchemeError::Busy(_))));
+    drop(held);
+    let stats = aufs.stats();
+    assert_eq!((stats.shed, stats.shed_hits), (1, 1));
+    assert!(run(aufs.open(&key(&url(0)))).expect("read").is_some(), "it is still there");
 }
 
 #[test]

@@ -42,6 +42,7 @@ both_ways!(
     many_operations_from_many_threads,
     dropped_futures,
     more_than_can_wait_is_refused,
+    reads_have_a_queue_of_their_own,
     errors_are_told,
     a_full_file_system,
     waiting_until_idle,
@@ -254,6 +255,32 @@ fn more_than_can_wait_is_refused(io: Io) {
         drop(closed);
         for read in reads {
             read.await.1.expect("read");
+        }
+    });
+    assert!(file.wait_idle(PATIENCE));
+}
+
+fn reads_have_a_queue_of_their_own(io: Io) {
+    let scratch = scratch(io, false);
+    let file = &*scratch.file;
+    let gate = Arc::new(parking_lot::Mutex::new(()));
+    let closed = gate.lock();
+    let bound = if io == Io::Threads {
+        keep_threads_busy(file, &gate);
+        super::threads::QUEUED_MAX
+    } else {
+        super::uring::WRITES_MAX + super::uring::WAITING_MAX
+    };
+    run(async {
+        let writes: Vec<_> =
+            (0..bound).map(|at| begin_write(file, at as u64 * 512, 512, 1)).collect();
+        let one_more = begin_write(file, 0, 512, 1).await.expect("told");
+        assert_eq!(one_more.expect_err("too many").kind(), io::ErrorKind::WouldBlock);
+        let read = file.read(0, Buffer::new(512));
+        drop(closed);
+        read.await.1.expect("not refused");
+        for write in writes {
+            write.await.expect("told").expect("written");
         }
     });
     assert!(file.wait_idle(PATIENCE));

@@ -41,11 +41,30 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    /// They go first: a write is not waited for by a client.
+    reads: VecDeque<Job>,
+    writes: VecDeque<Job>,
     running: usize,
     /// Threads that wait for work.
     waiting: usize,
     is_closed: bool,
+}
+
+impl Queue {
+    fn like(&mut self, transfer: &Transfer) -> &mut VecDeque<Job> {
+        match transfer {
+            Transfer::Read(_) => &mut self.reads,
+            Transfer::Append(..) => &mut self.writes,
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        self.reads.pop_front().or_else(|| self.writes.pop_front())
+    }
 }
 
 impl Threads {
@@ -57,11 +76,11 @@ impl Threads {
     /// Queues an operation; a full queue, or a system without threads, is told at once.
     pub(crate) fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
         let mut queue = self.shared.queue.lock();
-        if queue.jobs.len() >= QUEUED_MAX {
+        if queue.like(&transfer).len() >= QUEUED_MAX {
             drop(queue);
             return ticket.complete(transfer, Err(queue_full()));
         }
-        if queue.waiting <= queue.jobs.len() && queue.running < self.threads_max {
+        if queue.waiting <= queue.queued() && queue.running < self.threads_max {
             queue.running += 1;
             if let Err(error) = self.start() {
                 queue.running -= 1;
@@ -71,7 +90,7 @@ impl Threads {
                 }
             }
         }
-        queue.jobs.push_back(Job { ticket, offset, transfer });
+        queue.like(&transfer).push_back(Job { ticket, offset, transfer });
         drop(queue);
         self.shared.work.notify_one();
     }
@@ -99,7 +118,7 @@ impl Shared {
     fn run(&self) {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(Job { ticket, offset, mut transfer }) = queue.jobs.pop_front() {
+            if let Some(Job { ticket, offset, mut transfer }) = queue.next() {
                 drop(queue);
                 let result = perform(&ticket, offset, &mut transfer);
                 ticket.complete(transfer, result);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use humboldt_sys::uring::{Ring, Transfer};
+use humboldt_sys::uring::{RING_DEPTH, Ring, Transfer};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -25,8 +25,12 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::ticket::{Ticket, queue_full};
 
-/// Most operations of a core that wait for room in its ring; further ones fail with `WouldBlock`.
+/// Most reads, and most writes, of a core that wait for room in its ring; further ones fail with
+/// `WouldBlock`.
 pub(crate) const WAITING_MAX: usize = 1024;
+
+/// Most writes in a ring: the other places are for reads, for which clients wait.
+pub(crate) const WRITES_MAX: usize = RING_DEPTH / 4 * 3;
 
 /// How long a thread waits for its operations at its end.
 const END_WAIT: Duration = Duration::from_secs(30);
@@ -45,11 +49,35 @@ enum State {
 /// The ring of this thread.
 struct Driver {
     ring: RefCell<Ring<Ticket>>,
-    waiting: RefCell<VecDeque<(Ticket, u64, Transfer)>>,
+    waiting: RefCell<Waiting>,
+    /// Writes in the ring.
+    writes: Cell<usize>,
     /// The task that looks after the ring.
     watcher: RefCell<Option<(Id, Arc<Watched>)>>,
     /// Whether that task has been woken to submit.
     is_woken: Cell<bool>,
+}
+
+/// Operations that wait for room in the ring, in their order. Reads go first: a write is not waited
+/// for by a client.
+#[derive(Default)]
+struct Waiting {
+    reads: VecDeque<(Ticket, u64, Transfer)>,
+    writes: VecDeque<(Ticket, u64, Transfer)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty()
+    }
+
+    fn like(&mut self, transfer: &Transfer) -> &mut VecDeque<(Ticket, u64, Transfer)> {
+        if is_write(transfer) { &mut self.writes } else { &mut self.reads }
+    }
+}
+
+fn is_write(transfer: &Transfer) -> bool {
+    matches!(transfer, Transfer::Append(..))
 }
 
 /// The state that the ring and its task share.
@@ -138,6 +166,7 @@ impl Driver {
         Ok(Self {
             ring: RefCell::new(Ring::new()?),
             waiting: RefCell::default(),
+            writes: Cell::new(0),
             watcher: RefCell::default(),
             is_woken: Cell::new(false),
         })
@@ -149,19 +178,33 @@ impl Driver {
 
     fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.len() >= WAITING_MAX {
+        let line = waiting.like(&transfer);
+        if line.len() >= WAITING_MAX {
             drop(waiting);
             return ticket.complete(transfer, Err(queue_full()));
         }
-        // No operation overtakes the waiting ones.
-        let refused = if waiting.is_empty() {
-            self.ring.borrow_mut().push(ticket, offset, transfer).err()
+        // No operation overtakes the waiting ones of its kind.
+        let refused = if line.is_empty() {
+            self.enter(ticket, offset, transfer)
         } else {
             Some((ticket, transfer))
         };
-        waiting.extend(refused.map(|(ticket, transfer)| (ticket, offset, transfer)));
+        line.extend(refused.map(|(ticket, transfer)| (ticket, offset, transfer)));
         drop(waiting);
         self.wake();
+    }
+
+    /// Puts an operation into the ring; gives it back if it has to wait.
+    fn enter(&self, ticket: Ticket, offset: u64, transfer: Transfer) -> Option<(Ticket, Transfer)> {
+        let is_write = is_write(&transfer);
+        if is_write && self.writes.get() >= WRITES_MAX {
+            return Some((ticket, transfer));
+        }
+        let refused = self.ring.borrow_mut().push(ticket, offset, transfer).err();
+        if is_write && refused.is_none() {
+            self.writes.set(self.writes.get() + 1);
+        }
+        refused
     }
 
     /// Lets the task submit at the end of this turn.
@@ -182,6 +225,9 @@ impl Driver {
             // The receiver may begin another operation, so nothing is borrowed at that moment.
             let ended = self.ring.borrow_mut().complete();
             let Some((ticket, transfer, result)) = ended else { break };
+            if is_write(&transfer) {
+                self.writes.set(self.writes.get().saturating_sub(1));
+            }
             ticket.complete(transfer, result);
         }
         self.refill();
@@ -194,11 +240,14 @@ impl Driver {
     }
 
     fn refill(&self) {
-        let (mut ring, mut waiting) = (self.ring.borrow_mut(), self.waiting.borrow_mut());
-        while let Some((ticket, offset, transfer)) = waiting.pop_front() {
-            if let Err((ticket, transfer)) = ring.push(ticket, offset, transfer) {
-                waiting.push_front((ticket, offset, transfer));
-                break;
+        let mut waiting = self.waiting.borrow_mut();
+        let Waiting { reads, writes } = &mut *waiting;
+        for line in [reads, writes] {
+            while let Some((ticket, offset, transfer)) = line.pop_front() {
+                if let Some((ticket, transfer)) = self.enter(ticket, offset, transfer) {
+                    line.push_front((ticket, offset, transfer));
+                    break;
+                }
             }
         }
     }

@@ -19,11 +19,15 @@ use super::purges::Fate;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use crate::health::Health;
+use crate::overload::{OBJECT_BYTES_ABOUT, Turns};
 use crate::simulated::{Background, Bell};
 use crate::{CossOptions, DirOptions};
 
 /// Most bytes of objects in the hands of readers and writers at a time.
 const IN_HAND_BYTES_MAX: u64 = 64 << 20;
+
+/// With more in the hands of both, nothing more is stored: hits outlast stores.
+const STORED_BYTES_MAX: u64 = IN_HAND_BYTES_MAX / 2;
 
 /// Counters since the start.
 #[derive(Default)]
@@ -31,6 +35,7 @@ pub(super) struct Counts {
     pub(super) reads: AtomicU64,
     pub(super) writes: AtomicU64,
     pub(super) shed: AtomicU64,
+    pub(super) shed_hits: AtomicU64,
     pub(super) object_bytes: AtomicU64,
     pub(super) relocations: AtomicU64,
     evictions: AtomicU64,
@@ -65,6 +70,8 @@ pub(super) struct Dir {
     pub(super) index: FileIndex,
     pub(super) health: Health,
     pub(super) counts: Counts,
+    /// Those who wait until a stripe is written.
+    pub(super) turns: Turns,
     pub(super) log: Mutex<Log>,
     /// The worker has something to do.
     pub(super) work: Bell,
@@ -91,11 +98,25 @@ pub(super) struct Dir {
 pub(super) struct Hold {
     dir: Arc<Dir>,
     bytes: u64,
+    /// Most bytes of all.
+    bytes_max: u64,
 }
 
 impl Hold {
-    pub(super) fn new(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
-        let mut hold = Self { dir: Arc::clone(dir), bytes: 0 };
+    /// Bytes of an object that is read.
+    pub(super) fn to_read(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
+        Self::new(dir, bytes, IN_HAND_BYTES_MAX).inspect_err(|_| {
+            dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Bytes of an object that is stored.
+    pub(super) fn to_store(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
+        Self::new(dir, bytes, STORED_BYTES_MAX)
+    }
+
+    fn new(dir: &Arc<Dir>, bytes: u64, bytes_max: u64) -> Result<Self, SchemeError> {
+        let mut hold = Self { dir: Arc::clone(dir), bytes: 0, bytes_max };
         hold.grow_to(bytes)?;
         Ok(hold)
     }
@@ -106,7 +127,7 @@ impl Hold {
         if more == 0 {
             return Ok(());
         }
-        if self.dir.in_hand_bytes.fetch_add(more, Ordering::Relaxed) + more > IN_HAND_BYTES_MAX {
+        if self.dir.in_hand_bytes.fetch_add(more, Ordering::Relaxed) + more > self.bytes_max {
             self.dir.in_hand_bytes.fetch_sub(more, Ordering::Relaxed);
             return Err(self.dir.shed("too many objects in hand"));
         }
@@ -134,6 +155,7 @@ impl Dir {
         let slots = found.stripes.max(geometry.stripes);
         Self {
             index: FileIndex::sized(options.policy, options.objects_expected()),
+            turns: Turns::new(options.own.overload, options.capacity_bytes),
             options,
             geometry,
             data,
@@ -225,7 +247,15 @@ impl Dir {
 
     /// Number of full stripes that wait, for [`Dir::load`].
     pub(super) fn count_full(&self, stripes: usize) {
-        self.full_stripes.store(stripes, Ordering::Relaxed);
+        let before = self.full_stripes.swap(stripes, Ordering::Relaxed);
+        if stripes < before {
+            self.turns.let_in(STRIPE_BYTES / OBJECT_BYTES_ABOUT);
+        }
+    }
+
+    /// Whether half of the stripes wait with which nothing is stored any more.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.full_stripes.load(Ordering::Relaxed) * 2 >= self.geometry.full_max
     }
 
     /// Whether a new object may be begun, as far as waiting stripes are concerned.
@@ -475,7 +505,9 @@ impl Dir {
             writes: get(&self.counts.writes),
             evictions: get(&self.counts.evictions),
             errors: self.health.errors(),
-            shed: get(&self.counts.shed),
+            shed: get(&self.counts.shed) + self.turns.late_hits(),
+            shed_hits: get(&self.counts.shed_hits) + self.turns.late_hits(),
+            waits: self.turns.waits(),
             read_ops: get(&self.data.read_ops),
             read_bytes: get(&self.data.read_bytes),
             write_ops: get(&self.data.write_ops),

@@ -154,8 +154,12 @@ impl Scheme for Coss {
         self.dir.in_service().is_ok() && self.dir.is_rebuilt()
     }
 
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        self.dir.turns.turn(move || self.dir.is_half_full())
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
-        Box::pin(reader::open(&self.dir, key))
+        self.dir.turns.in_time(Box::pin(reader::open(&self.dir, key)))
     }
 
     fn create<'a>(

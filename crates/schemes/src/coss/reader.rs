@@ -51,7 +51,7 @@ async fn fetch(dir: &Arc<Dir>, key: &Key) -> Result<Option<Fetched>, SchemeError
     for _ in 0..TRIES {
         let entry = dir.index.peek(index_key).filter(|_| dir.is_rebuilt());
         let Some(entry) = entry else { return Ok(None) };
-        let hold = Hold::new(dir, u64::from(entry.size_units) * UNIT_BYTES as u64)?;
+        let hold = Hold::to_read(dir, u64::from(entry.size_units) * UNIT_BYTES as u64)?;
         let (slot, _) = dir.geometry.locate(entry.file);
         let seq = dir.seq(slot);
         let bytes = read(dir, entry).await.map_err(|error| read_error(dir, error))?;
@@ -74,6 +74,7 @@ async fn fetch(dir: &Arc<Dir>, key: &Key) -> Result<Option<Fetched>, SchemeError
 
 fn read_error(dir: &Dir, error: io::Error) -> SchemeError {
     if error.kind() == io::ErrorKind::WouldBlock {
+        dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
         return dir.shed("too many reads");
     }
     dir.health.failure("read", dir.data.path.display(), &error);

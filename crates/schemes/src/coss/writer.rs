@@ -45,7 +45,7 @@ impl CossWriter {
         let expected = body_bytes.unwrap_or(0);
         let builder = Builder::new(record, expected as usize);
         let builder = builder.ok_or(SchemeError::Busy("head or URL is too long"))?;
-        let hold = Hold::new(dir, builder.len() as u64 + expected)?;
+        let hold = Hold::to_store(dir, builder.len() as u64 + expected)?;
         Ok(Self { dir: Arc::clone(dir), key: IndexKey::from(&record.key), builder, hold })
     }
 

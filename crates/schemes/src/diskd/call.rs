@@ -54,6 +54,11 @@ impl Call {
         matches!(self.op(), ReadFile | WriteFile | OpenToRead | OpenToUpdate | Create)
     }
 
+    /// Whether it begins to store.
+    pub(super) fn stores(&self) -> bool {
+        matches!(self.op(), Op::WriteFile | Op::OpenToUpdate | Op::Create)
+    }
+
     /// The bytes for the slot.
     pub(super) fn take_outgoing(&mut self) -> Option<Vec<u8>> {
         matches!(self.op(), Op::Write | Op::WriteFile).then(|| std::mem::take(&mut self.bytes))

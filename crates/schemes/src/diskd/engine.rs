@@ -9,6 +9,7 @@ use super::call::{Call, Outcome};
 use super::link::SLOT_BYTES;
 use super::protocol::{Message, Op};
 use super::service::Service;
+use crate::overload::Turns;
 use crate::tree::{
     Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Pool, Unlinked, Work,
 };
@@ -126,6 +127,14 @@ impl Engine for Remote {
 
     fn load(&self) -> u16 {
         self.service.exchange.load()
+    }
+
+    fn turns(&self) -> Option<&Turns> {
+        Some(&self.service.exchange.turns)
+    }
+
+    fn is_half_full(&self) -> bool {
+        self.service.exchange.is_half_full()
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {

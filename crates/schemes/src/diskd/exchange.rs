@@ -21,14 +21,24 @@ use rustix::io::Errno;
 use super::call::{Call, Outcome};
 use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
+use crate::overload::Turns;
 use crate::tree::EngineError;
 
 /// Most calls in line, besides closing and unlinking, which are bounded by the open files and by
 /// [`UNLINKS_MAX`].
 const LINE_MAX: usize = 4096;
 
-/// With more files waiting to be unlinked, nothing is evicted.
-pub(super) const UNLINKS_MAX: usize = 16_384;
+/// With more than this many times Q1 away, nothing is stored. From Q1 on, objects wait or are
+/// turned away that come for the first time.
+const STORES_PER_Q1: u32 = 2;
+
+/// With more than this many times Q1 away, no file is opened to be read. Long before that, nothing
+/// is stored any more.
+const HITS_PER_Q1: u32 = 4;
+
+/// With more files waiting to be unlinked, nothing is evicted, and no object is begun to be stored:
+/// everything behind them in line waits for them.
+pub(super) const UNLINKS_MAX: usize = 256;
 
 /// Replies that are handed out together at most.
 const BATCH_MAX: usize = 32;
@@ -103,10 +113,12 @@ pub(super) struct Exchange {
     /// The phase, or whether anything is under way, has changed.
     changed: Condvar,
     pub(super) figures: Figures,
+    /// Those who wait until fewer messages are not answered.
+    pub(super) turns: Turns,
 }
 
 impl Exchange {
-    pub(super) fn new(path: &Path, limits: Limits) -> Self {
+    pub(super) fn new(path: &Path, limits: Limits, turns: Turns) -> Self {
         let state = State {
             phase: Phase::Idle,
             link: None,
@@ -127,6 +139,7 @@ impl Exchange {
             state: Mutex::new(state),
             changed: Condvar::new(),
             figures: Figures::default(),
+            turns,
         }
     }
 
@@ -153,7 +166,12 @@ impl Exchange {
     /// Whether a file could be opened or created now.
     pub(super) fn admits(&self) -> bool {
         let state = self.state.lock();
-        state.pending() <= self.limits.q1 && state.phase < Phase::Resting
+        state.begun() <= STORES_PER_Q1 * self.limits.q1 && state.phase < Phase::Resting
+    }
+
+    /// Whether half of the messages are away with which nothing is stored any more.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.state.lock().begun() > self.limits.q1
     }
 
     /// Whether files may be handed in for unlinking.
@@ -199,7 +217,9 @@ impl Exchange {
             }
             _ => {}
         }
-        let is_too_much = call.begins() && state.pending() > self.limits.q1
+        // Hits outlast stores.
+        let begun_max = if call.stores() { STORES_PER_Q1 } else { HITS_PER_Q1 } * self.limits.q1;
+        let is_too_much = call.begins() && state.begun() > begun_max
             || !matches!(op, Op::Close | Op::Unlink) && state.line.len() >= LINE_MAX;
         if is_too_much {
             return Err(EngineError::Shed);
@@ -260,7 +280,10 @@ impl Exchange {
                 }
                 received = link.replies.receive(false);
             }
-            outcomes.drain(..).for_each(|(call, outcome): (Call, Outcome)| call.finish(outcome));
+            let stored = outcomes.iter().filter(|(call, _)| call.stores()).count();
+            outcomes.drain(..).for_each(|(call, outcome)| call.finish(outcome));
+            let under_way = self.state.lock().begun() as usize;
+            (0..stored).for_each(|_| self.turns.store_ended(under_way, self.limits.q1 as usize));
             if received.is_err() {
                 break;
             }
@@ -413,8 +436,14 @@ struct Departure {
 }
 
 impl State {
+    /// Calls that are not answered.
     fn pending(&self) -> u32 {
         self.away.saturating_add(u32::try_from(self.line.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The same without unlinking, for which nothing waits.
+    fn begun(&self) -> u32 {
+        self.pending().saturating_sub(u32::try_from(self.unlinks).unwrap_or(u32::MAX))
     }
 
     /// Gives a call that can be sent an id and a slot.

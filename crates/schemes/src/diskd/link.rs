@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal};
 
 use super::protocol::{MESSAGE_BYTES, SLOTS_MAX};
 use super::record::Keys;
-use crate::tree::object::WHOLE_FILE_BYTES_MAX;
+use crate::tree::WHOLE_FILE_BYTES_MAX;
 
 /// Length of a slot: a file that is read at once needs one message each way.
 pub(super) const SLOT_BYTES: u32 = WHOLE_FILE_BYTES_MAX as u32;

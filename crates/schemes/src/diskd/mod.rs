@@ -28,6 +28,7 @@ use self::exchange::{Exchange, Limits};
 pub use self::helper::{HELPER_COMMAND, HelperError, serve_as_helper};
 use self::keeper::{Keeper, Pace};
 use self::service::Service;
+use crate::overload::Turns;
 use crate::tree::{Simulated, Tree, TreeScheme};
 use crate::{DirOptions, DiskdOptions, OpenError, simulated};
 
@@ -44,10 +45,14 @@ pub(crate) fn open(options: &DirOptions<DiskdOptions>) -> Result<TreeScheme, Ope
     let of_tree = options.map(|own| own.levels);
     TreeScheme::open_with(NAME, &of_tree, |tree| {
         if let Some(disk) = simulated::current() {
-            return Ok(Arc::new(Simulated::new(disk, tree)));
+            return Ok(Arc::new(Simulated::new(disk, tree, turns(options))));
         }
         Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
+}
+
+fn turns(options: &DirOptions<DiskdOptions>) -> Turns {
+    Turns::new(options.own.overload, options.capacity_bytes)
 }
 
 /// The directory is locked: traces of an earlier helper are left over.
@@ -71,6 +76,6 @@ fn service(
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);
     let (l1, l2) = tree.levels();
     let program = options.own.program.clone();
-    let exchange = Arc::new(Exchange::new(&options.path, limits));
+    let exchange = Arc::new(Exchange::new(&options.path, limits, turns(options)));
     Ok(Service::new(Keeper { exchange, path: options.path.clone(), root, l1, l2, program, pace }))
 }

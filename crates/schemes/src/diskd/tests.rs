@@ -22,7 +22,9 @@ use super::link::Link;
 use super::protocol::{MESSAGE_BYTES, Message, Op};
 use super::record;
 use super::service::Service;
+use crate::Overload;
 use crate::battery::run;
+use crate::overload::Turns;
 use crate::tree::{EngineError, Operation};
 
 /// Set for the process that is to be a helper: its arguments, one a line.
@@ -73,7 +75,11 @@ fn service(path: &Path, q1: u32, q2: u32) -> Service {
 fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
     let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     Service::new(Keeper {
-        exchange: Arc::new(Exchange::new(path, Limits { q1, q2, stall: STALL_LIMIT })),
+        exchange: Arc::new(Exchange::new(
+            path,
+            Limits { q1, q2, stall: STALL_LIMIT },
+            Turns::new(Overload::Shed, 0),
+        )),
         path: path.to_owned(),
         root: root.expect("the directory"),
         l1: 1,
@@ -203,24 +209,37 @@ fn long_files_are_written_and_read_by_handle() {
 }
 
 #[test]
-fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
+fn with_more_than_q1_away_nothing_is_stored_later_no_hit_is_read_and_the_rest_waits() {
     let desk = Desk::new(3, 5);
     assert_eq!(desk.write_file(1, content(1, 100)), Ok(vec![]));
     let exchange = &desk.service.exchange;
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
     let process = desk.freeze();
-    let begun: Vec<_> = (0..6).map(|_| desk.begin_read(Op::ReadFile)).collect();
-    assert_eq!((exchange.load(), exchange.admits()), (800, false));
+    let unlinks: Vec<_> = (0..10)
+        .map(|number| {
+            let message = Message { number: 50 + number, ..Message::new(Op::Unlink) };
+            desk.begin(message, |call| call)
+        })
+        .collect();
+    assert_eq!((exchange.load(), exchange.admits()), (1000, true), "unlinks take no place");
+    let store = |number: u32| Message { number: 10 + number, ..Message::new(Op::WriteFile) };
+    let stores: Vec<_> = (0..9)
+        .map(|number| desk.begin(store(number), |call| call.writing(content(1, 100))))
+        .collect();
+    assert!(!exchange.admits());
+    let hits: Vec<_> = (0..12).map(|_| desk.begin_read(Op::ReadFile)).collect();
     let going_on: Vec<_> = (0..20).map(|_| desk.begin_read(Op::Read)).collect();
-    assert_eq!(exchange.load(), 1000);
     let link = exchange.link().expect("a helper");
     let messages = link.requests.info().expect("info").messages;
     assert_eq!(messages, 6);
     rustix::process::kill_process(process, Signal::CONT).expect("it goes on");
-    let begun: Vec<Outcome> = begun.into_iter().map(run).collect();
-    assert!(begun[..4].iter().all(|outcome| *outcome == Ok(content(1, 100))));
-    // The fifth found more than three away.
-    assert!(begun[4..].iter().all(|outcome| *outcome == Err(EngineError::Shed)));
+    assert!(unlinks.into_iter().map(run).all(|outcome| outcome == Ok(vec![])));
+    let stores: Vec<Outcome> = stores.into_iter().map(run).collect();
+    assert!(stores[..7].iter().all(|outcome| *outcome == Ok(vec![])));
+    assert!(stores[7..].iter().all(|outcome| *outcome == Err(EngineError::Shed)), "behind seven");
+    let hits: Vec<Outcome> = hits.into_iter().map(run).collect();
+    assert!(hits[..6].iter().all(|outcome| *outcome == Ok(content(1, 100))));
+    assert!(hits[6..].iter().all(|outcome| *outcome == Err(EngineError::Shed)), "behind thirteen");
     for wait in going_on {
         assert_eq!(
             run(wait),

@@ -18,6 +18,7 @@ use super::format::{
 use super::index::Entry;
 use super::length::LengthClass;
 use super::store::Store;
+use crate::overload::OBJECT_BYTES_ABOUT;
 
 /// Usual length of a buffer, which is written with one operation. It fills a huge page.
 const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
@@ -444,6 +445,7 @@ impl Store {
     fn written(&self, done: &Arc<Pending>) {
         self.log.pending.write().retain(|pending| !Arc::ptr_eq(pending, done));
         self.log.pending_bytes.fetch_sub(done.data.capacity() as u64, Ordering::Relaxed);
+        self.turns.let_in(done.data.capacity() / OBJECT_BYTES_ABOUT);
         if self.segments.to_reclaim() > 0 {
             // It may have waited for this.
             self.wake_keeper();

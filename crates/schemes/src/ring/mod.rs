@@ -54,6 +54,9 @@ const CLOSE_WAIT: Duration = Duration::from_secs(10);
 /// How long a round of upkeep waits for the device and for the keeper.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
+/// With this load, those who may wait before they store do.
+const HALF_LOAD: u16 = 500;
+
 /// Creates the directory and its files.
 pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
     layout::claim(options).map(drop)
@@ -131,9 +134,13 @@ impl Scheme for Ring {
         self.store.may_store()
     }
 
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        self.store.turns.turn(move || self.load() >= HALF_LOAD)
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         self.store.start_keeper();
-        Box::pin(reader::open(&self.store, key))
+        self.store.turns.in_time(Box::pin(reader::open(&self.store, key)))
     }
 
     fn create<'a>(

@@ -156,6 +156,7 @@ pub(crate) async fn find(
             Err(Failure::Refused(error)) => {
                 if matches!(error, SchemeError::Busy(_)) {
                     store.counts.shed.fetch_add(1, Ordering::Relaxed);
+                    store.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
                 }
                 return Err(error);
             }

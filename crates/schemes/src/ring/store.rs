@@ -25,6 +25,7 @@ use super::segments::{SegmentSet, Segments};
 use crate::block::BlockFile;
 use crate::block::Luck;
 use crate::health::{DISK_FULL, Health, is_disk_full};
+use crate::overload::Turns;
 use crate::{DirOptions, PageCache, RingOptions};
 
 /// Most removals that are remembered while the index is being read.
@@ -37,6 +38,7 @@ pub(crate) struct Counts {
     pub(crate) writes: AtomicU64,
     pub(crate) evictions: AtomicU64,
     pub(crate) shed: AtomicU64,
+    pub(crate) shed_hits: AtomicU64,
     read_ops: AtomicU64,
     read_bytes: AtomicU64,
     write_ops: AtomicU64,
@@ -85,6 +87,8 @@ pub(crate) struct Store {
     pub(crate) keeper: Keeper,
     /// Told when buffers have been written and when segments have become free.
     pub(crate) progress: Notify,
+    /// Those who wait until a buffer is written.
+    pub(crate) turns: Turns,
     pub(crate) may_store: AtomicBool,
     pub(crate) is_closed: AtomicBool,
     /// Holds the lock on the directory until it is closed.
@@ -121,6 +125,7 @@ impl Store {
             health: Health::default(),
             keeper: Keeper::default(),
             progress: Notify::new(),
+            turns: Turns::new(options.own.overload, options.capacity_bytes),
             may_store: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
@@ -323,7 +328,9 @@ impl Store {
             writes: get(&counts.writes),
             evictions: get(&counts.evictions),
             errors: self.health.errors(),
-            shed: get(&counts.shed),
+            shed: get(&counts.shed) + self.turns.late_hits(),
+            shed_hits: get(&counts.shed_hits) + self.turns.late_hits(),
+            waits: self.turns.waits(),
             read_ops: get(&counts.read_ops),
             read_bytes: get(&counts.read_bytes),
             write_ops: get(&counts.write_ops),

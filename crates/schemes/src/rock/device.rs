@@ -18,12 +18,17 @@ use super::pace::{Pace, Rate, Started};
 use crate::RockOptions;
 use crate::block::{BlockFile, ReadFuture};
 use crate::health::{DISK_FULL, Health, is_disk_full};
+use crate::overload::Turns;
 
 /// How long a stop waits for reads and writes that are under way.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// With this many operations under way, the device is as busy as can be: load 1000.
 const LOAD_DEPTH: u64 = 64;
+
+/// With this many writes under way no object is begun to be stored. Reads have a queue of their
+/// own.
+const WRITES_MAX: usize = 1024;
 
 /// Why something was not read.
 #[derive(Debug)]
@@ -54,6 +59,7 @@ pub(crate) struct IoCounts {
     pub(crate) write_ops: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) shed: AtomicU64,
+    pub(crate) shed_hits: AtomicU64,
 }
 
 /// The slot file and the facts about its disk.
@@ -69,6 +75,10 @@ pub(crate) struct Device {
     began: tokio::time::Instant,
     is_closed: AtomicBool,
     passes: AtomicUsize,
+    /// Writes under way.
+    writes: AtomicUsize,
+    /// Those who wait until there are fewer.
+    pub(crate) turns: Turns,
     pub(crate) health: Health,
 }
 
@@ -99,6 +109,7 @@ impl Device {
         geometry: Geometry,
         name: String,
         own: &RockOptions,
+        capacity_bytes: u64,
     ) -> Self {
         Self {
             file,
@@ -111,6 +122,8 @@ impl Device {
             began: tokio::time::Instant::now(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            turns: Turns::new(own.overload, capacity_bytes),
             health: Health::default(),
         }
     }
@@ -163,6 +176,19 @@ impl Device {
         Ok(())
     }
 
+    /// Whether half of the writes are under way with which nothing is stored any more.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.writes.load(Ordering::Relaxed) >= WRITES_MAX / 2
+    }
+
+    /// Refuses to store while too much is being written already.
+    pub(crate) fn check_writes(&self) -> Result<(), SchemeError> {
+        if self.writes.load(Ordering::Relaxed) >= WRITES_MAX {
+            return Err(self.shed("too many writes are waiting"));
+        }
+        Ok(())
+    }
+
     /// Waits for the turn of a write (`max-swap-rate`), if that is not too long.
     pub(crate) async fn wait_for_turn(&self) -> Result<(), SchemeError> {
         let Some(rate) = &self.rate else { return Ok(()) };
@@ -199,9 +225,12 @@ impl Device {
         self.counts.write_ops.fetch_add(1, Ordering::Relaxed);
         self.counts.write_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
         let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
+        self.writes.fetch_add(1, Ordering::Relaxed);
         let finish = move |outcome: io::Result<()>| {
             let device = Arc::clone(&timed.device);
             drop(timed);
+            let others = device.writes.fetch_sub(1, Ordering::Relaxed) - 1;
+            device.turns.store_ended(others, WRITES_MAX / 2);
             done(device.judge("write", outcome));
         };
         self.file.write(offset, Arc::clone(data), range, Box::new(finish));
@@ -223,7 +252,7 @@ impl Device {
                     buffers.push(Some(buffer));
                 }
                 None => {
-                    self.check_timeout()?;
+                    self.check_timeout().inspect_err(|_| self.count_shed_hit())?;
                     let timed =
                         Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
                     waiting.push((at, *len, self.file.read(*offset, buffer), timed));
@@ -242,8 +271,15 @@ impl Device {
         Ok(buffers.into_iter().flatten().collect())
     }
 
+    fn count_shed_hit(&self) {
+        self.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a read and judges its outcome.
     fn got(&self, outcome: io::Result<usize>, len: usize) -> Result<(), Failure> {
+        if matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.count_shed_hit();
+        }
         self.counts.read_ops.fetch_add(1, Ordering::Relaxed);
         let read = self.judge("read", outcome)?;
         self.counts.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -310,7 +346,7 @@ mod tests {
         };
         let file = crate::block::open(&options).expect("opened");
         let geometry = Geometry { store_id: 1, slot_bytes: 4096 };
-        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), own)))
+        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), own, 0)))
     }
 
     #[test]

@@ -93,7 +93,13 @@ impl Rock {
         let geometry = Geometry { store_id: header.store_id, ..sized };
         let is_new = found.is_none_or(|found| found.store_id != header.store_id);
         fit(&*file, geometry, slots, is_new).map_err(|e| failed("shorten", &path, e))?;
-        let device = Device::new(file, geometry, path.display().to_string(), &options.own);
+        let device = Device::new(
+            file,
+            geometry,
+            path.display().to_string(),
+            &options.own,
+            options.capacity_bytes,
+        );
         write_header_copies(&device, &header)
             .map_err(|error| failed("write", &path, error_of(error)))?;
         let (rebuild, slots) = match found.filter(|_| !is_new) {
@@ -182,8 +188,13 @@ impl Scheme for Rock {
         self.dir.device.in_service().is_ok() && self.dir.rebuild.is_done()
     }
 
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        let device = &self.dir.device;
+        device.turns.turn(move || device.is_half_full())
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
-        Box::pin(reader::open(&self.dir, key))
+        self.dir.device.turns.in_time(Box::pin(reader::open(&self.dir, key)))
     }
 
     fn create<'a>(

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
+use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
 use humboldt_sys::append_buffer::{AppendBuffer, Region};
 
 use super::chain::{self, Chain, Part, Publication};
@@ -115,6 +115,14 @@ impl RockWriter {
             return Err(SchemeError::Busy("larger than the directory"));
         }
         dir.device.check_timeout()?;
+        dir.device.check_writes()?;
+        let device = &dir.device;
+        if record.kind == RecordKind::Object
+            && device.turns.refuses(&record.key, || device.is_half_full())
+            && dir.index.peek(IndexKey::from(&record.key)).is_none()
+        {
+            return Err(device.shed("many writes are waiting, and it comes for the first time"));
+        }
         let slots = slots.and_then(|slots| usize::try_from(slots).ok()).unwrap_or(usize::MAX);
         let mut writer = Self {
             id: dir.new_id()?,

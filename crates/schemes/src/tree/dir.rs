@@ -29,26 +29,19 @@ use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
-use super::operation::Counted;
 use super::rebuild::Rebuild;
 use super::space::Space;
 use super::waiters::Waiters;
 use crate::health::{self, Health};
 use crate::lock::Lock;
+use crate::overload::Turns;
 use crate::{DirOptions, Levels};
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;
 
-/// Most objects evicted at once to make room for one that is to be, or has just been, stored.
-const EVICTIONS_PER_STORE: usize = 64;
-
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
-
-/// Most objects that wait at one time until files are unlinked. Each of them holds its body in
-/// memory, and all of them look again after each unlink.
-pub(crate) const WAITING_FOR_ROOM_MAX: usize = 64;
 
 /// Objects whose log records one call of `maintain` rewrites, about.
 const REWRITE_OBJECTS_PER_ROUND: usize = 32_768;
@@ -64,8 +57,9 @@ pub(crate) struct Counts {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) shed: AtomicU64,
+    pub(crate) shed_hits: AtomicU64,
     pub(crate) object_bytes: AtomicU64,
-    evictions: AtomicU64,
+    pub(super) evictions: AtomicU64,
     read_ops: AtomicU64,
     read_bytes: AtomicU64,
     write_ops: AtomicU64,
@@ -121,10 +115,12 @@ pub(crate) struct Dir {
     numbers: Mutex<Numbers>,
     key_locks: [Mutex<KeyState>; KEY_LOCKS],
     /// Held from taking a victim out of the index until its removal is in the log.
-    evicting: Mutex<()>,
+    pub(super) evicting: Mutex<()>,
     is_flush_queued: AtomicBool,
+    /// Objects evicted by stores since the last round of upkeep.
+    pub(super) evicted_by_stores: AtomicU64,
     /// Objects that wait until files are unlinked.
-    waiting_for_room: Arc<AtomicUsize>,
+    pub(super) waiting_for_room: Arc<AtomicUsize>,
     open_files: AtomicU32,
     is_closed: AtomicBool,
     /// Holds the lock on the directory until it is closed.
@@ -231,6 +227,7 @@ impl Dir {
             key_locks: std::array::from_fn(|_| Mutex::default()),
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
+            evicted_by_stores: AtomicU64::new(0),
             waiting_for_room: Arc::default(),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
@@ -328,49 +325,9 @@ impl Dir {
         }
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
         if self.rebuild.is_done() {
-            for _ in 0..EVICTIONS_PER_STORE {
-                if !self.space.is_above_high() || !self.evict_one() {
-                    break;
-                }
-            }
+            self.evict_for_store();
         }
         Ok(())
-    }
-
-    /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
-    /// there is no room, and none to come, or if too many new objects wait for it.
-    pub(crate) async fn make_room(self: &Arc<Self>, before: u64, after: u64) -> bool {
-        let mut place = None;
-        let try_now = || {
-            for _ in 0..EVICTIONS_PER_STORE {
-                if self.space.try_resize(before, after) {
-                    return Some(true);
-                }
-                if self.space.will_have_room(before, after)
-                    || !self.rebuild.is_done()
-                    || !self.evict_one()
-                {
-                    break;
-                }
-            }
-            if self.space.try_resize(before, after) {
-                return Some(true);
-            }
-            // An evicted object gives its bytes back when it is unlinked.
-            if !self.space.will_have_room(before, after) || self.is_closed() {
-                return Some(false);
-            }
-            // An object that is being written goes on: what it has written would be lost.
-            if place.is_none() && before == 0 {
-                if self.waiting_for_room.load(Ordering::Relaxed) >= WAITING_FOR_ROOM_MAX {
-                    self.shed();
-                    return Some(false);
-                }
-                place = Some(Counted::new(&self.waiting_for_room));
-            }
-            None
-        };
-        self.changed.until(try_now).await
     }
 
     /// Drops the record of `key` in file `entry.file`, if it is still there: the file is missing or
@@ -477,23 +434,6 @@ impl Dir {
         self.engine.unlink(number, Unlinked { dir, key, number, file_bytes, outcome, has_failed });
     }
 
-    fn evict_one(self: &Arc<Self>) -> bool {
-        if self.engine.unlinks_are_full() {
-            return false;
-        }
-        let (key, entry, wants_flush) = {
-            let _evicting = self.evicting.lock();
-            let Some((key, entry)) = self.index.pop_victim() else { return false };
-            let mut state = self.lock_key(key);
-            state.leaving.push(key);
-            (key, entry, self.log.append(LogRecord::Remove(key, entry.file)))
-        };
-        self.flush_if(wants_flush);
-        self.unlink(key, entry, None);
-        self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
     /// One round of housekeeping.
     pub(crate) async fn maintain(self: &Arc<Self>) {
         if self.engine.blocks() {
@@ -514,7 +454,13 @@ impl Dir {
         if !self.rebuild.is_done() {
             return;
         }
-        for _ in 0..self.space.eviction_quota().min(EVICTIONS_PER_ROUND) {
+        let evicted = self.evicted_by_stores.swap(0, Ordering::Relaxed);
+        // Stores evict for themselves, one by one.
+        let quota = match evicted > 0 && !self.space.is_above_high() {
+            true => 0,
+            false => self.space.eviction_quota(),
+        };
+        for _ in 0..quota.min(EVICTIONS_PER_ROUND) {
             if !self.space.is_above_low() || !self.evict_one() {
                 break;
             }
@@ -605,6 +551,7 @@ impl Dir {
         let counts = &self.counts;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (log_writes, log_bytes) = self.log.written();
+        let turns = self.engine.turns();
         SchemeStats {
             objects: self.index.len() as u64,
             used_bytes: self.space.used_bytes(),
@@ -615,7 +562,9 @@ impl Dir {
             writes: load(&counts.writes),
             evictions: load(&counts.evictions),
             errors: self.health.errors(),
-            shed: load(&counts.shed),
+            shed: load(&counts.shed) + turns.map_or(0, Turns::late_hits),
+            shed_hits: load(&counts.shed_hits) + turns.map_or(0, Turns::late_hits),
+            waits: turns.map_or(0, Turns::waits),
             read_ops: load(&counts.read_ops),
             read_bytes: load(&counts.read_bytes),
             write_ops: load(&counts.write_ops) + log_writes,

@@ -12,7 +12,7 @@ use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 
 use super::testing::{Dice, Faults, Scripted, Task, finish};
 use super::tests::{contents, object_files, options};
-use super::{TreeScheme, dir};
+use super::{TreeScheme, dir, evict};
 use crate::SchemeOptions;
 use crate::battery::{Seen, body, key, open, record, see};
 use crate::tree::DirOptions;
@@ -405,7 +405,7 @@ fn few_wait_for_room_and_others_are_not_stored() {
     let mut context = Context::from_waker(Waker::noop());
     let (mut writers, mut waiting) = (Vec::new(), Vec::new());
     let mut is_refused = false;
-    for _ in 0..2 * dir::WAITING_FOR_ROOM_MAX {
+    for _ in 0..2 * evict::WAITING_FOR_ROOM_MAX {
         let mut create = world.scheme.create(record(&url(5), 1), Some(13_000));
         match create.as_mut().poll(&mut context) {
             Poll::Pending => waiting.push(create),
@@ -417,7 +417,7 @@ fn few_wait_for_room_and_others_are_not_stored() {
         }
     }
     assert!(is_refused);
-    assert_eq!((waiting.len(), world.scheme.stats().shed), (dir::WAITING_FOR_ROOM_MAX, 1));
+    assert_eq!((waiting.len(), world.scheme.stats().shed), (evict::WAITING_FOR_ROOM_MAX, 1));
     let parts: &[&[u8]] = &[&[7; 70_000]];
     let mut write = begun.write(0, parts);
     assert!(write.as_mut().poll(&mut context).is_pending(), "what was begun is not given up");

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::dir::Unlinked;
 pub(crate) use super::operation::EngineError;
 use super::operation::Operation;
+use crate::overload::Turns;
 
 /// Values that must not be dropped while an operation is under way, or a file is open. Dropping
 /// them may call the engine: do not hold a lock then.
@@ -99,6 +100,16 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Its load, 0 to 1000.
     fn load(&self) -> u16;
+
+    /// Those who wait for their turn to store; `None` if nobody ever does.
+    fn turns(&self) -> Option<&Turns> {
+        None
+    }
+
+    /// Whether so much is to be stored that others should wait.
+    fn is_half_full(&self) -> bool {
+        false
+    }
 
     /// Opens file `number`, reads `len` bytes from its start, closes it. `len` is at most
     /// `WHOLE_FILE_BYTES_MAX`.

@@ -10,6 +10,9 @@ use humboldt_store::scheme::{Extent, Record, RecordKind};
 
 /// Stored bytes are verified in blocks of this many.
 pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
+
+/// Files up to this length are read with one system call, and no descriptor is kept.
+pub(crate) const WHOLE_FILE_BYTES_MAX: u64 = BLOCK_BYTES as u64 + 16 * 1024;
 /// Lengths of files are multiples of this.
 pub(crate) const UNIT_BYTES: usize = 512;
 /// Length of a header block without URL and head.

@@ -13,6 +13,7 @@ mod dir;
 #[cfg(test)]
 mod disorder;
 mod engine;
+mod evict;
 pub(crate) mod files;
 mod format;
 mod layout;
@@ -52,6 +53,7 @@ pub(crate) use self::dir::Unlinked;
 pub(crate) use self::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 pub(crate) use self::files::Tree;
 use self::format::BLOCK_BYTES;
+pub(crate) use self::format::WHOLE_FILE_BYTES_MAX;
 use self::layout::Claimed;
 use self::log::SwapLog;
 pub(crate) use self::operation::{Completer, Counted, Operation};
@@ -165,8 +167,16 @@ impl Scheme for TreeScheme {
         self.dir.in_service().is_ok() && self.dir.rebuild.is_done()
     }
 
+    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+        let engine = &self.dir.engine;
+        engine.turns()?.turn(move || engine.is_half_full())
+    }
+
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
-        Box::pin(reader::open(&self.dir, key))
+        match self.dir.engine.turns() {
+            Some(turns) => turns.in_time(Box::pin(reader::open(&self.dir, key))),
+            None => Box::pin(reader::open(&self.dir, key)),
+        }
     }
 
     fn create<'a>(

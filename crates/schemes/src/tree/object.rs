@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::FileEntry;
@@ -13,11 +14,9 @@ use super::engine::{Engine, EngineError, File, Handle, OpenFor};
 use super::files;
 use super::format::{
     self, BLOCK_BYTES, Corrupt, FOOTER_BYTES, Footer, HEADER_BYTES, Header, Table, UNIT_BYTES,
+    WHOLE_FILE_BYTES_MAX,
 };
 use super::operation::at_once;
-
-/// Files up to this length are read with one system call, and no descriptor is kept.
-pub(crate) const WHOLE_FILE_BYTES_MAX: u64 = BLOCK_BYTES as u64 + 16 * 1024;
 
 /// The end of a longer file, with the footer and usually the table, that is read at once.
 const TAIL_BYTES: u64 = 4096;
@@ -51,7 +50,12 @@ impl Failure {
         match error {
             EngineError::System(Errno::NOENT) => Self::Missing,
             EngineError::Short => Corrupt("file is short").into(),
-            error => Self::Refused(dir.failed(operation, number, error)),
+            error => {
+                if error == EngineError::Shed {
+                    dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
+                }
+                Self::Refused(dir.failed(operation, number, error))
+            }
         }
     }
 }

@@ -8,10 +8,14 @@ use super::dir::Unlinked;
 use super::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 use super::files::Tree;
 use super::operation::{Completer, Counted, Operation};
+use crate::overload::Turns;
 use crate::simulated::Disk;
 
 /// With as many operations under way nothing new is begun.
 const REQUESTS_MAX: usize = 320;
+
+/// With as many, those who may wait do: few, so that simulations see it.
+const WAIT_FROM: usize = 8;
 
 /// The engine.
 pub(crate) struct Simulated {
@@ -25,18 +29,26 @@ struct Queue {
     owner: u64,
     life: u64,
     under_way: Arc<AtomicUsize>,
+    turns: Arc<Turns>,
     is_closed: AtomicBool,
 }
 
 impl Queue {
+    fn half(&self) -> usize {
+        if self.turns.is_waited() { WAIT_FROM } else { REQUESTS_MAX / 2 }
+    }
+
     fn push(&self, job: impl FnOnce() + Send + 'static) {
         if self.is_closed.load(Ordering::Relaxed) || self.life != self.disk.life() {
             return drop(job);
         }
         let counted = Counted::new(&self.under_way);
+        let (turns, under_way) = (Arc::clone(&self.turns), Arc::clone(&self.under_way));
+        let half = self.half();
         let job = move || {
             job();
             drop(counted);
+            turns.store_ended(under_way.load(Ordering::Relaxed), half);
         };
         self.disk.begin(self.owner, None, Box::new(job));
     }
@@ -52,13 +64,14 @@ impl Closer for Queue {
 }
 
 impl Simulated {
-    pub(crate) fn new(disk: Arc<Disk>, tree: Arc<Tree>) -> Self {
+    pub(crate) fn new(disk: Arc<Disk>, tree: Arc<Tree>, turns: Turns) -> Self {
         let (owner, life) = (disk.new_id(), disk.life());
         let queue = Queue {
             disk,
             owner,
             life,
             under_way: Arc::default(),
+            turns: Arc::new(turns),
             is_closed: AtomicBool::new(false),
         };
         Self { tree, queue: Arc::new(queue) }
@@ -92,6 +105,14 @@ impl Engine for Simulated {
 
     fn load(&self) -> u16 {
         (self.under_way() * 1000 / REQUESTS_MAX).min(1000) as u16
+    }
+
+    fn turns(&self) -> Option<&Turns> {
+        Some(&self.queue.turns)
+    }
+
+    fn is_half_full(&self) -> bool {
+        self.under_way() >= self.queue.half()
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {

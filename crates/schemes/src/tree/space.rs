@@ -104,6 +104,13 @@ impl Space {
         self.lasting_bytes() > share(self.usable(), self.high_pct)
     }
 
+    /// Whether three quarters of the way from the low to the high water mark are exceeded, not
+    /// counting leaving files.
+    pub(crate) fn is_near_high(&self) -> bool {
+        let (low, high) = (share(self.usable(), self.low_pct), share(self.usable(), self.high_pct));
+        self.lasting_bytes() > low + high.saturating_sub(low) / 4 * 3
+    }
+
     /// Whether the low water mark is exceeded, not counting leaving files.
     pub(crate) fn is_above_low(&self) -> bool {
         self.lasting_bytes() > share(self.usable(), self.low_pct)

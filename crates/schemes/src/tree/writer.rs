@@ -66,7 +66,8 @@ impl TreeWriter {
         if !fits {
             return Err(SchemeError::Busy("min-size or max-size"));
         }
-        if !dir.engine.admits() {
+        let key = IndexKey::from(&record.key);
+        if !dir.engine.admits() || dir.is_turned_away(&record, key) {
             return Err(dir.shed());
         }
         let file_bytes = body_bytes.unwrap_or(0).saturating_add((header_bytes + TAIL_BYTES) as u64);
@@ -74,9 +75,7 @@ impl TreeWriter {
             return Err(SchemeError::Busy("directory is full"));
         }
         // Room for a long object is made block by block.
-        let file =
-            NewFile::new(dir, IndexKey::from(&record.key), file_bytes.min(BLOCK_BYTES as u64))
-                .await?;
+        let file = NewFile::new(dir, key, file_bytes.min(BLOCK_BYTES as u64)).await?;
         let block_bytes = body_bytes.unwrap_or(0).min(BLOCK_BYTES as u64) as usize;
         let mut buffer =
             Vec::with_capacity(header_bytes.max(HEADER_BYTES) + block_bytes + TAIL_BYTES);

@@ -1,0 +1,167 @@
+//! The request that is explained.
+
+use std::net::{IpAddr, ToSocketAddrs};
+
+use humboldt_acl::{Known, Login, RuleList, Subject};
+use humboldt_base::clock::UnixMillis;
+use humboldt_conf::{Config, Need};
+use humboldt_http::text::request_head;
+use humboldt_http::uri::Url;
+use humboldt_http::{HeadLimits, RequestHead};
+use humboldt_sys::local_time::utc_offset_s;
+
+use super::ExplainError;
+use crate::cli::Cli;
+
+/// Largest head that is put together from the command line, as the default of
+/// `request_header_max_size`.
+const LIMITS: HeadLimits = HeadLimits {
+    max_head_bytes: 64 << 10,
+    max_fields: 256,
+    max_target_bytes: 32 << 10,
+    relaxed: true,
+};
+
+/// A request with what is known about it.
+pub(super) struct Asked {
+    head: RequestHead,
+    url: Url,
+    client: IpAddr,
+    local_port: u16,
+    user: Option<String>,
+    /// The addresses of the host, once they have been looked up or given.
+    addresses: Option<Vec<IpAddr>>,
+    now_s: i64,
+}
+
+impl Asked {
+    /// The request of the command line.
+    pub(super) fn of(cli: &Cli, config: &Config) -> Result<Self, ExplainError> {
+        let [method, url] = &cli.asked[..] else {
+            return Err(ExplainError::Usage("explain needs a method and a URL".to_owned()));
+        };
+        let mut asked = Self::new(method, url, &cli.headers, cli.src)
+            .map_err(|why| ExplainError::Usage(format!("`{method} {url}` is no request: {why}")))?;
+        asked.user.clone_from(&cli.user);
+        asked.local_port = config.http_port.first().map_or(0, |port| port.port);
+        asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
+        Ok(asked)
+    }
+
+    /// A request of now.
+    pub(super) fn new(
+        method: &str,
+        url: &str,
+        fields: &[String],
+        client: IpAddr,
+    ) -> Result<Self, String> {
+        let host = url.split("://").nth(1).unwrap_or(url);
+        let host = host.split(['/', '?']).next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        let mut text = format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n");
+        for field in fields {
+            text.push_str(field.trim_end());
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n");
+        let head = match request_head(text.as_bytes(), &LIMITS) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Err("a line end within it".to_owned()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut parsed = Url::default();
+        parsed.set_from_request(&head, b"http", None).map_err(|error| error.to_string())?;
+        Ok(Self {
+            head,
+            url: parsed,
+            client,
+            local_port: 0,
+            user: None,
+            addresses: None,
+            now_s: UnixMillis::now().secs(),
+        })
+    }
+
+    /// The same at another time.
+    pub(super) fn at(self, now_s: i64) -> Self {
+        Self { now_s, ..self }
+    }
+
+    /// The same of this user.
+    pub(super) fn by(self, user: Option<&str>) -> Self {
+        Self { user: user.map(ToOwned::to_owned), ..self }
+    }
+
+    /// In words.
+    pub(super) fn describe(&self) -> String {
+        let user = self.user.as_ref().map(|user| format!(", user {user}")).unwrap_or_default();
+        format!(
+            "{} {} from {}{user}",
+            String::from_utf8_lossy(self.head.method_bytes()),
+            String::from_utf8_lossy(self.url.as_bytes()),
+            self.client
+        )
+    }
+
+    /// Looks the host up with the system's resolver, if the list may need its addresses.
+    pub(super) fn look_up_for(&mut self, list: &RuleList) {
+        if self.addresses.is_some() || self.host_ip().is_some() || !list.may_need(Need::DstIps) {
+            return;
+        }
+        let host = String::from_utf8_lossy(self.url.host()).into_owned();
+        let found = (host.as_str(), self.url.port()).to_socket_addrs();
+        self.addresses = found.ok().map(|found| found.map(|address| address.ip()).collect());
+    }
+
+    fn host_ip(&self) -> Option<IpAddr> {
+        std::str::from_utf8(self.url.host()).ok()?.parse().ok()
+    }
+
+    /// The request as rules see it.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        let login = match &self.user {
+            Some(user) => Login::User(user),
+            None => Login::Missing,
+        };
+        let dst_ips = self.addresses.as_deref();
+        Subject {
+            client_ip: self.client,
+            local_ip: self.client,
+            local_port: self.local_port,
+            method: self.head.method_bytes(),
+            scheme: self.url.scheme(),
+            host: self.url.host(),
+            host_ip: self.host_ip(),
+            port: self.url.port(),
+            url: self.url.as_bytes(),
+            path: self.url.path_and_query(),
+            request: Some(&self.head),
+            known: Known { dst_ips, login: Some(login), user_addresses: 1, ..Known::default() },
+            now: self.now_s,
+            local_offset_s: utc_offset_s(self.now_s),
+            connections_from_client: 1,
+            ..Subject::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_no_line_of_its_own() {
+        let client = IpAddr::from([127, 0, 0, 1]);
+        let new = |method, url, field: &str| Asked::new(method, url, &[field.to_owned()], client);
+        assert!(new("GET", "http://a.test/x?y", "Cookie: a").is_ok());
+        assert!(new("CONNECT", "a.test:443", "A: b").is_ok());
+        for (method, url, field) in [
+            ("GET", "http://a.test/", "A: b\r\n\r\nGET / HTTP/1.1"),
+            ("GET", "nonsense", "A: b"),
+            ("G T", "http://a.test/", "A: b"),
+            ("CONNECT", "a.test", "A: b"),
+        ] {
+            assert!(new(method, url, field).is_err(), "{method} {url} {field}");
+        }
+    }
+}

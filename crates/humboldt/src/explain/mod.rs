@@ -1,0 +1,203 @@
+//! `-k explain`: which rules a request meets, which one decides, and why.
+
+mod asked;
+mod log;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use humboldt_acl::{AclError, Question, RuleList, Step, Verdict};
+use humboldt_conf::{AccessRule, Config, Need, Severity};
+use humboldt_proxy::snapshot::Snapshot;
+
+use crate::cli::Cli;
+use crate::configuration::Source;
+use crate::error::StartError;
+use asked::Asked;
+
+/// Exit status for a request that is refused, or if a replayed log would change.
+const REFUSED: u8 = 3;
+
+/// Exit status for a request whose rules need a fact that only the running proxy knows.
+const UNDECIDED: u8 = 4;
+
+/// The end of an explanation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum End {
+    Allowed,
+    Refused,
+    Undecided,
+}
+
+/// Carries out the command.
+#[allow(clippy::print_stdout, clippy::print_stderr)]
+pub(crate) fn run(cli: &Cli) -> ExitCode {
+    match explain(cli) {
+        Ok((text, end)) => {
+            print!("{text}");
+            match end {
+                End::Allowed => ExitCode::SUCCESS,
+                End::Refused => ExitCode::from(REFUSED),
+                End::Undecided => ExitCode::from(UNDECIDED),
+            }
+        }
+        Err(error) => {
+            eprintln!("humboldt: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+enum ExplainError {
+    #[error("{0}")]
+    Start(#[from] StartError),
+    #[error("{0}")]
+    Rules(String),
+    #[error(
+        "{0}\nusage: humboldt -f FILE -k explain METHOD URL [--src IP] [--user NAME] [--header 'NAME: VALUE']"
+    )]
+    Usage(String),
+    #[error("cannot read {path}: {source}")]
+    Log { path: String, source: std::io::Error },
+}
+
+impl ExplainError {
+    fn status(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl From<Vec<AclError>> for ExplainError {
+    fn from(errors: Vec<AclError>) -> Self {
+        Self::Rules(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn explain(cli: &Cli) -> Result<(String, End), ExplainError> {
+    let loaded = Source::of(cli)?.load(cli, Severity::Error)?;
+    let snapshot = &*loaded.snapshot;
+    if let Some(path) = &cli.against_log {
+        return log::replay(snapshot, path);
+    }
+    let asked = Asked::of(cli, &snapshot.config)?;
+    request(snapshot, asked)
+}
+
+/// A list that a request meets: its directive, its rules, the decision without any, and what that
+/// is about.
+struct List<'a> {
+    name: String,
+    rules: Vec<AccessRule>,
+    otherwise: bool,
+    about: &'a str,
+}
+
+/// The lists about a request, in the order in which they are asked. Without rules they are left
+/// out, but for `http_access`.
+fn lists(config: &Config) -> Vec<List<'static>> {
+    let list = |name: &str, rules: &[AccessRule], otherwise, about| List {
+        name: name.to_owned(),
+        rules: rules.to_vec(),
+        otherwise,
+        about,
+    };
+    let mut all = vec![
+        list("http_access", &config.http_access, false, "may the client do this?"),
+        list("url_rewrite_access", &config.url_rewrite_access, true, "is the rewriter asked?"),
+        list("adapted_http_access", &config.adapted_http_access, true, "may it after rewriting?"),
+        list("store_id_access", &config.store_id_access, true, "is the store-id helper asked?"),
+        list("cache", &config.cache, true, "may the cache be used?"),
+        list("send_hit", &config.send_hit, true, "may a stored answer be sent?"),
+        list("store_miss", &config.store_miss, true, "may the answer be stored?"),
+        list("miss_access", &config.miss_access, true, "may a server be asked?"),
+        list("always_direct", &config.always_direct, false, "only the server itself?"),
+        list("never_direct", &config.never_direct, false, "only parents?"),
+    ];
+    for line in &config.cache_peer_access {
+        let name = format!("cache_peer_access {}", line.peer);
+        match all.iter_mut().find(|list| list.name == name) {
+            Some(list) => list.rules.push(line.rule.clone()),
+            None => {
+                all.push(list(&name, std::slice::from_ref(&line.rule), true, "by this parent?"))
+            }
+        }
+    }
+    all.retain(|list| list.name == "http_access" || !list.rules.is_empty());
+    all
+}
+
+/// Whether a denial by this list ends the request.
+fn refuses(list: &List<'_>) -> bool {
+    matches!(list.name.as_str(), "http_access" | "adapted_http_access" | "miss_access")
+}
+
+fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), ExplainError> {
+    let mut out = format!("{}\n", asked.describe());
+    let mut end = End::Allowed;
+    for list in lists(&snapshot.config) {
+        let rules = RuleList::compile(&snapshot.acls, &list.rules, list.otherwise)?;
+        asked.look_up_for(&rules);
+        let _ = writeln!(out, "\n{}: {}", list.name, list.about);
+        let decision = of_list(&mut out, &list, &rules, &asked);
+        if refuses(&list) && decision != End::Allowed {
+            end = decision;
+            break;
+        }
+    }
+    out.push_str(match end {
+        End::Allowed => "\nThe request is let in.\n",
+        End::Refused => "\nThe request is refused.\n",
+        End::Undecided => "\nOnly the running proxy can decide.\n",
+    });
+    Ok((out, end))
+}
+
+/// Writes what each rule of a list says, and the decision.
+fn of_list(out: &mut String, list: &List<'_>, rules: &RuleList, asked: &Asked) -> End {
+    let subject = asked.subject();
+    for (source, step) in rules.steps(&subject) {
+        let Some(source) = source else { continue };
+        let words = source.text.strip_prefix(&list.name).unwrap_or(&source.text).trim_start();
+        let _ = writeln!(out, "  {}: {words}: {}", source.place(), said(step));
+    }
+    let (end, text) = match rules.check(&subject) {
+        Verdict::Allowed { rule: Some(_) } => (End::Allowed, "yes"),
+        Verdict::Allowed { rule: None } if list.rules.is_empty() => (End::Allowed, "yes, no rules"),
+        Verdict::Allowed { rule: None } => (End::Allowed, "yes: no rule applies, the last denies"),
+        Verdict::Denied { rule: Some(_), .. } => (End::Refused, "no"),
+        Verdict::Denied { .. } if list.rules.is_empty() => (End::Refused, "no, no rules"),
+        Verdict::Denied { .. } => (End::Refused, "no: no rule applies, the last allows"),
+        Verdict::Challenge { .. } => (End::Refused, "no: the client is asked for a login"),
+        Verdict::Needs(_) => (End::Undecided, "not known here"),
+    };
+    let _ = writeln!(out, "  → {text}");
+    end
+}
+
+fn said(step: Step<'_>) -> String {
+    match step {
+        Step::Applies => "applies".to_owned(),
+        Step::Differs { acl, negated: false } => format!("`{acl}` does not match"),
+        Step::Differs { acl, negated: true } => format!("`{acl}` matches"),
+        Step::Challenge(acl) => format!("`{acl}` needs a login (--user)"),
+        Step::Needs(question) => format!("`{}` needs {}", question.acl(), missing(question)),
+    }
+}
+
+fn missing(question: Question<'_>) -> &'static str {
+    match question.need() {
+        Need::DstIps => "the addresses of the host, which cannot be looked up (--dst)",
+        Need::User => "a login (--user)",
+        Need::Helper => "the answer of a helper, which only the running proxy asks",
+        Need::ClientName => "the name of the client, which only the running proxy looks up",
+        Need::Hardware => "the hardware address of the client",
+        Need::Mark => "the mark of the client's connection",
+        Need::Notes => "annotations",
+        Need::Ident => "the ident protocol, which is not implemented",
+    }
+}
