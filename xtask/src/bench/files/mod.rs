@@ -208,6 +208,7 @@ fn run_course(
                 memory_bytes: MEMORY_BYTES,
                 cores: vec![plan.server_core],
                 cpu_quota: None,
+                memory_limit_bytes: None,
                 words: words.into_iter().collect::<BTreeMap<_, _>>(),
                 tls: None,
             };
