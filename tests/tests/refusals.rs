@@ -23,7 +23,7 @@ fn a_refusal_names_its_rule() {
     let file = proxy.configuration();
     let text = std::fs::read_to_string(&file).expect("the configuration");
     let at = 1 + text.lines().position(|line| line.contains("deny bad")).expect("the rule");
-    let place = format!("{file}:{at}");
+    let (place, full) = (format!("squid.conf:{at}"), format!("{file}:{at}"));
 
     let plain = ask(address, "http://bad.test/", "*/*").expect(403);
     let status = plain.field("Proxy-Status").expect("the field");
@@ -46,7 +46,8 @@ fn a_refusal_names_its_rule() {
     let moved = ask(address, "http://moved.test/", "*/*").expect(302);
     let status = moved.field("Proxy-Status").expect("on redirects too");
     assert!(status.contains("deny moved"), "{status}");
-    let wanted = format!("http://bad.test {place} ERR_ACCESS_DENIED");
+    assert!(!plain.text().contains(&full), "the directory is nothing to clients");
+    let wanted = format!("http://bad.test {full} ERR_ACCESS_DENIED");
     until("the log", || proxy.text("own.log").contains(&wanted).then_some(()));
 }
 
@@ -67,15 +68,43 @@ fn the_public_is_not_told_about_rules_nor_those_who_must_not_know() {
 }
 
 #[test]
+fn the_public_is_not_told_about_servers_behind_the_proxy() {
+    let nobody = closed_address();
+    let proxy = Proxy::reverse(nobody, "");
+    let answer = ask(proxy.address(), "/", "*/*").expect(503);
+    let status = answer.field("Proxy-Status").expect("the field");
+    assert!(status.ends_with("; error=destination_unavailable"), "{status}");
+}
+
+#[test]
+fn the_name_of_the_proxy_is_a_token_or_a_string_and_details_have_a_bound() {
+    let many = "no ".repeat(2000);
+    let lines = format!(
+        "visible_hostname 9cache.test\nacl no dst 127.0.0.0/8\nacl yes url_regex /\n\
+         http_access deny yes {}\n",
+        many.replace("no", "yes")
+    );
+    let proxy = Proxy::forward(&lines);
+    let answer = ask(proxy.address(), "http://x.test/", "*/*").expect(403);
+    let status = answer.field("Proxy-Status").expect("the field");
+    assert!(status.starts_with("\"9cache.test\"; error=") && status.len() < 700, "{status}");
+    assert!(answer.field("Cache-Status").is_some_and(|field| field.starts_with('"')));
+}
+
+/// An address on which nobody listens.
+fn closed_address() -> SocketAddr {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("its address")
+}
+
+#[test]
 fn errors_of_servers_are_told_from_those_of_the_proxy() {
     let origin = Origin::new();
     origin.on("/", Reply::status("403 Forbidden", "no"));
     let proxy = Proxy::forward("");
     let theirs = ask(proxy.address(), &origin.url("/"), "*/*").expect(403);
     assert_eq!(theirs.field("Proxy-Status"), None);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = free.local_addr().expect("its address");
-    drop(free);
+    let nobody = closed_address();
     let ours = ask(proxy.address(), &format!("http://{nobody}/"), "*/*").expect(503);
     let status = ours.field("Proxy-Status").expect("the field");
     assert!(status.contains("; error=destination_unavailable; details="), "{status}");
@@ -154,4 +183,43 @@ fn a_log_is_replayed_against_a_changed_file() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn what_only_the_running_proxy_knows_is_not_explained_away() {
+    let metrics = "http://127.0.0.1:3128/metrics";
+    let (code, text) =
+        explain("http_access deny manager\nhttp_access allow all\n", &["GET", metrics]);
+    assert!(code == 3 && text.contains("deny manager: applies"), "{text}");
+    let (code, text) = explain("http_access allow all\n", &["PURGE", "http://x.test/"]);
+    assert!(code == 3 && text.contains("no ACL names it"), "{text}");
+    for acl in ["tag vip", "random 1/2", "localip 192.0.2.1", "maxconn 3", "any-of all"] {
+        let rules = format!("acl x {acl}\nhttp_access deny x\nhttp_access allow all\n");
+        let (code, text) = explain(&rules, &["GET", "http://x.test/"]);
+        let wanted = if acl.starts_with("any-of") { 3 } else { 4 };
+        assert_eq!(code, wanted, "{acl}: {text}");
+    }
+    let ports = "http_port 3129 name=two\nacl two myportname two\nhttp_access deny two\n\
+                 http_access allow all\n";
+    assert_eq!(explain(ports, &["GET", "http://x.test/"]).0, 0);
+    assert_eq!(explain(ports, &["GET", "http://x.test/", "--port", "two"]).0, 3);
+    assert_eq!(explain(ports, &["GET", "http://x.test/", "--port", "four"]).0, 2);
+    let stray = run(&["-f", "/dev/null", "reconfigure"]);
+    assert_eq!(stray.status.code(), Some(2), "a forgotten -k starts no proxy");
+}
+
+#[test]
+fn a_log_that_does_not_tell_enough_changes_nothing() {
+    let folder = open_folder();
+    let log = folder.path().join("access.log");
+    let line =
+        |code: &str, url: &str| format!("1066036250.1 5 10.0.0.7 {code} 38 GET {url} - NONE/- -\n");
+    let text = line("TCP_DENIED_REPLY/403", "http://a.test/")
+        + &line("TCP_DENIED/403", "http://bot.test/")
+        + &line("TCP_DENIED/403", "http://q.test/x?");
+    std::fs::write(&log, text).expect("a log");
+    let rules = "acl bot browser evil\nacl some dstdomain bot.test\nacl secret url_regex secret\n\
+                 http_access deny some bot\nhttp_access deny secret\nhttp_access allow all\n";
+    let (code, text) = explain(rules, &["--against-log", &log.display().to_string()]);
+    assert!(code == 0 && text.contains("3 lines: 1 as before, 0 would change, 2 depend"), "{text}");
 }

@@ -85,8 +85,8 @@ fn each_code_of_logformat_that_works_has_a_value() {
     let mut tables = reference.split("code | value\n--- | ---\n").skip(1);
     let table = tables.find(|table| table.contains("`%err_code`")).expect("a table");
     let rows = table.lines().map_while(|row| row.strip_prefix("`%")?.split_once("` | "));
-    // Logins, helpers and annotations have tests of their own.
-    let other = ["%", "un", "ul", "ue", "et", "ea", "note"];
+    // Logins, helpers, annotations and refusals have tests of their own.
+    let other = ["%", "un", "ul", "ue", "et", "ea", "note", "rule"];
     let codes: Vec<&str> =
         rows.map(|(code, _)| code).filter(|code| !other.contains(code)).collect();
     assert!(codes.contains(&"err_code") && codes.contains(&">h"), "{codes:?}");

@@ -60,7 +60,7 @@ codes! {
     "err_code" => ErrorName, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
     "note" => Note, "The annotations of this name, with a comma between them, or `%{NAME:;}note` with a semicolon; or, without a name, all of them as `name: value` lines.";
     "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
-    "rule" => Rule, "File and line of the rule that has refused the request or its answer: `squid.conf:12`.";
+    "rule" => Rule, "File and line of the rule that has refused the request or its answer: `/etc/squid/squid.conf:12`.";
 }
 
 impl LogCode {

@@ -85,6 +85,11 @@ pub(crate) struct Cli {
     #[arg(long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
 
+    /// For -k explain: the port that the request comes to, by its number or name; the first one by
+    /// default.
+    #[arg(long = "port", value_name = "PORT")]
+    pub to_port: Option<String>,
+
     /// For -k explain: an address of the server, instead of looking the name up.
     #[arg(long, value_name = "IP")]
     pub dst: Vec<std::net::IpAddr>,
@@ -101,6 +106,18 @@ pub(crate) struct Cli {
     /// Show the version and the commit that it was built from.
     #[arg(short = 'v', long = "version")]
     pub version: bool,
+}
+
+impl Cli {
+    /// Whether there are words or options that go with `-k explain` only.
+    pub(crate) fn asks(&self) -> bool {
+        !self.asked.is_empty()
+            || self.user.is_some()
+            || !self.headers.is_empty()
+            || !self.dst.is_empty()
+            || self.to_port.is_some()
+            || self.against_log.is_some()
+    }
 }
 
 /// A command of `-k`.

@@ -7,6 +7,11 @@ use humboldt_sys::privileges::PrivilegeError;
 /// Why the program cannot start, or a command cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
+    /// Words or options of `-k explain` without it.
+    #[error(
+        "METHOD URL, --user, --header, --dst, --port and --against-log go with -k explain only"
+    )]
+    NotExplained,
     /// The configuration has errors.
     #[error("the configuration has errors\n{0}")]
     Configuration(String),

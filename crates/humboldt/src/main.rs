@@ -25,6 +25,9 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Exit status for options that make no sense.
+const BAD_OPTIONS: u8 = 2;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == humboldt_schemes::HELPER_COMMAND) {
@@ -37,6 +40,10 @@ fn main() -> ExitCode {
     }
     if cli.command == Some(cli::Command::Explain) {
         return explain::run(&cli);
+    }
+    if cli.asks() {
+        complain(&error::StartError::NotExplained);
+        return ExitCode::from(BAD_OPTIONS);
     }
     match start::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

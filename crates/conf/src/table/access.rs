@@ -75,8 +75,8 @@ macro_rules! working {
     /// `dst` needs `-n` here.
     follow_x_forwarded_for: Vec<AccessRule> = Rules(""), "follow_x_forwarded_for allow|deny [!]ACL ...";
     /// Whether clients are told which line of the file has refused them: on the built-in error page
-    /// and in Proxy-Status. Not on ports with `accel`, whose clients are the public. The log
-    /// has it in any case (`%rule`). `docs/refusals.md` has more.
+    /// and in Proxy-Status. Not on ports with `accel`, `intercept` or `tproxy`, whose clients
+    /// are the public. The log has it in any case (`%rule`). `docs/refusals.md` has more.
     explain_refusals: bool = OnOff("on"), "explain_refusals on|off";
     /// Whether `src` ACLs test the address found by `follow_x_forwarded_for`.
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";

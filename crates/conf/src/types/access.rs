@@ -390,6 +390,13 @@ pub struct RuleSource {
 }
 
 impl RuleSource {
+    /// The same without the directory of the file, which is nothing to clients.
+    #[must_use]
+    pub fn for_clients(&self) -> Self {
+        let file = self.file.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { text: self.text.clone(), file, line: self.line }
+    }
+
     /// `FILE:LINE`.
     pub fn place(&self) -> String {
         format!("{}:{}", self.file, self.line)

@@ -4,10 +4,10 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use humboldt_acl::{Known, Login, RuleList, Subject};
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{Config, Need};
+use humboldt_conf::{AclKind, Config, HttpPort, Need};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
-use humboldt_http::{HeadLimits, RequestHead};
+use humboldt_http::{HeadLimits, Method, RequestHead};
 use humboldt_sys::local_time::utc_offset_s;
 
 use super::ExplainError;
@@ -28,6 +28,8 @@ pub(super) struct Asked {
     url: Url,
     client: IpAddr,
     local_port: u16,
+    port_name: Option<String>,
+    is_internal: bool,
     user: Option<String>,
     /// The addresses of the host, once they have been looked up or given.
     addresses: Option<Vec<IpAddr>>,
@@ -43,7 +45,11 @@ impl Asked {
         let mut asked = Self::new(method, url, &cli.headers, cli.src)
             .map_err(|why| ExplainError::Usage(format!("`{method} {url}` is no request: {why}")))?;
         asked.user.clone_from(&cli.user);
-        asked.local_port = config.http_port.first().map_or(0, |port| port.port);
+        if let Some(port) = chosen_port(cli, config)? {
+            asked.local_port = port.port;
+            asked.port_name = Some(port.name.clone());
+        }
+        asked.is_internal = asked.is_own_page(config);
         asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
         Ok(asked)
     }
@@ -58,7 +64,11 @@ impl Asked {
         let host = url.split("://").nth(1).unwrap_or(url);
         let host = host.split(['/', '?']).next().unwrap_or_default();
         let host = host.rsplit('@').next().unwrap_or_default();
-        let mut text = format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n");
+        let mut text = format!("{method} {url} HTTP/1.1\r\n");
+        // To an accelerator: the field comes from the command line.
+        if !url.starts_with('/') {
+            text.push_str(&format!("Host: {host}\r\n"));
+        }
         for field in fields {
             text.push_str(field.trim_end());
             text.push_str("\r\n");
@@ -76,6 +86,8 @@ impl Asked {
             url: parsed,
             client,
             local_port: 0,
+            port_name: None,
+            is_internal: false,
             user: None,
             addresses: None,
             now_s: UnixMillis::now().secs(),
@@ -90,6 +102,43 @@ impl Asked {
     /// The same of this user.
     pub(super) fn by(self, user: Option<&str>) -> Self {
         Self { user: user.map(ToOwned::to_owned), ..self }
+    }
+
+    /// Whether it is for a page of the proxy's own: at an address of this machine, or under the
+    /// proxy's name.
+    fn is_own_page(&self, config: &Config) -> bool {
+        let path = self.url.path_and_query();
+        let is_page = path.starts_with(b"/squid-internal-mgr/")
+            || path
+                .strip_prefix(b"/metrics")
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"?"));
+        let is_name = |name: &Option<String>| {
+            name.as_ref().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(self.url.host()))
+        };
+        let is_here = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
+            || is_name(&config.visible_hostname)
+            || is_name(&config.unique_hostname);
+        is_page && is_here && config.http_port.iter().any(|port| port.port == self.url.port())
+    }
+
+    /// Whether it is a PURGE.
+    pub(super) fn is_purge(&self) -> bool {
+        self.head.method == Method::Purge
+    }
+
+    /// What the explanation leaves out.
+    pub(super) fn notes(&self, config: &Config) -> Vec<&'static str> {
+        let mut notes = Vec::new();
+        let is_forwarded = self.head.fields.get_by_name(b"X-Forwarded-For").is_some();
+        if is_forwarded && !config.follow_x_forwarded_for.is_empty() {
+            notes.push("X-Forwarded-For is not followed here: say the client's address with --src");
+        }
+        notes
+    }
+
+    /// Whether its URL may have had a query that a log has left out.
+    pub(super) fn may_lack_query(&self) -> bool {
+        self.url.as_bytes().ends_with(b"?")
     }
 
     /// In words.
@@ -128,6 +177,8 @@ impl Asked {
             client_ip: self.client,
             local_ip: self.client,
             local_port: self.local_port,
+            port_name: self.port_name.as_deref(),
+            is_internal: self.is_internal,
             method: self.head.method_bytes(),
             scheme: self.url.scheme(),
             host: self.url.host(),
@@ -143,6 +194,22 @@ impl Asked {
             ..Subject::default()
         }
     }
+}
+
+/// The port that `--port` names, or else the first.
+fn chosen_port<'c>(cli: &Cli, config: &'c Config) -> Result<Option<&'c HttpPort>, ExplainError> {
+    let Some(wanted) = &cli.to_port else { return Ok(config.http_port.first()) };
+    let is_wanted = |port: &&HttpPort| port.name == *wanted || port.port.to_string() == *wanted;
+    match config.http_port.iter().find(is_wanted) {
+        Some(port) => Ok(Some(port)),
+        None => Err(ExplainError::Usage(format!("no http_port has the name or number `{wanted}`"))),
+    }
+}
+
+/// Whether an ACL of the configuration names PURGE, without which it is refused.
+pub(super) fn names_purge(config: &Config) -> bool {
+    let is_purge = |value: &String| value.eq_ignore_ascii_case("PURGE");
+    config.acl.iter().any(|acl| acl.kind == AclKind::Method && acl.values.iter().any(is_purge))
 }
 
 #[cfg(test)]

@@ -9,10 +9,12 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use humboldt_acl::{RuleList, Subject, Verdict};
+use humboldt_conf::{AccessRule, AclDef};
 use humboldt_proxy::snapshot::Snapshot;
 
 use super::asked::Asked;
-use super::{End, ExplainError};
+use super::unknown::Missing;
+use super::{End, ExplainError, unknown_in};
 
 /// Longest line that is read, in bytes; the rest of a longer one counts as unreadable.
 const LINE_BYTES_MAX: usize = 128 << 10;
@@ -51,14 +53,15 @@ pub(super) fn replay(snapshot: &Snapshot, path: &Path) -> Result<(String, End), 
     let failed = |source| ExplainError::Log { path: path.display().to_string(), source };
     let mut input = BufReader::new(File::open(path).map_err(failed)?);
     let config = &snapshot.config;
-    let lists = [
-        RuleList::compile(&snapshot.acls, &config.http_access, false)?,
-        RuleList::compile(&snapshot.acls, &config.adapted_http_access, true)?,
-    ];
+    let list = |rules: &[AccessRule], otherwise| -> Result<List, ExplainError> {
+        let compiled = RuleList::compile(&snapshot.acls, rules, otherwise)?;
+        Ok(List { rules: rules.to_vec(), compiled })
+    };
+    let lists = [list(&config.http_access, false)?, list(&config.adapted_http_access, true)?];
     let mut replay = Replay::default();
     let mut line = Vec::new();
     while read_line(&mut input, &mut line).map_err(failed)? {
-        replay.take(&line, &lists);
+        replay.take(&line, &lists, &config.acl);
     }
     let end = if replay.changes.is_empty() { End::Allowed } else { End::Refused };
     Ok((replay.report(), end))
@@ -98,7 +101,7 @@ impl<'a> Line<'a> {
         Some(Self {
             time_s: time.parse().ok()?,
             client: client.parse().ok()?,
-            was_denied: code.split('/').next()?.contains("DENIED"),
+            was_denied: is_denied(code.split('/').next()?),
             method,
             url,
             user: Some(user).filter(|user| *user != "-"),
@@ -106,8 +109,19 @@ impl<'a> Line<'a> {
     }
 }
 
+/// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer.
+fn is_denied(code: &str) -> bool {
+    code.contains("_DENIED") && !code.contains("_REPLY")
+}
+
+/// A list with the rules that it is made of.
+struct List {
+    rules: Vec<AccessRule>,
+    compiled: RuleList,
+}
+
 impl Replay {
-    fn take(&mut self, line: &[u8], lists: &[RuleList]) {
+    fn take(&mut self, line: &[u8], lists: &[List], acls: &[AclDef]) {
         self.lines += 1;
         let text = String::from_utf8_lossy(line);
         let parsed = Line::parse(&text).and_then(|line| {
@@ -118,7 +132,8 @@ impl Replay {
             self.unreadable += 1;
             return;
         };
-        let Some(rule) = decide(lists, &asked.subject()) else {
+        let missing = Missing { fields: true, query: asked.may_lack_query() };
+        let Some(rule) = decide(lists, acls, &asked.subject(), missing) else {
             self.undecided += 1;
             return;
         };
@@ -156,12 +171,21 @@ impl Replay {
 }
 
 /// The rule that lets a request in (`Ok`) or refuses it; `None` if only the running proxy can tell.
-fn decide(lists: &[RuleList], subject: &Subject<'_>) -> Option<Result<String, String>> {
+fn decide(
+    lists: &[List],
+    acls: &[AclDef],
+    subject: &Subject<'_>,
+    missing: Missing,
+) -> Option<Result<String, String>> {
     let name = |list: &RuleList, rule| {
         list.source(rule).map_or_else(|| "the default".to_owned(), ToString::to_string)
     };
     let mut allowed = String::new();
-    for list in lists {
+    for List { rules, compiled: list } in lists {
+        let mut steps = list.steps(subject).zip(rules);
+        if steps.any(|((_, step), rule)| unknown_in(acls, rule, step, missing).is_some()) {
+            return None;
+        }
         match list.check(subject) {
             Verdict::Allowed { rule } if allowed.is_empty() => allowed = name(list, rule),
             Verdict::Allowed { .. } => {}

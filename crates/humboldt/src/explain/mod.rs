@@ -2,18 +2,20 @@
 
 mod asked;
 mod log;
+mod unknown;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use humboldt_acl::{AclError, Question, RuleList, Step, Verdict};
-use humboldt_conf::{AccessRule, Config, Need, Severity};
+use humboldt_conf::{AccessRule, AclDef, Config, Need, RuleSource, Severity};
 use humboldt_proxy::snapshot::Snapshot;
 
 use crate::cli::Cli;
 use crate::configuration::Source;
 use crate::error::StartError;
 use asked::Asked;
+use unknown::Missing;
 
 /// Exit status for a request that is refused, or if a replayed log would change.
 const REFUSED: u8 = 3;
@@ -114,7 +116,12 @@ fn lists(config: &Config) -> Vec<List<'static>> {
         list("cache", &config.cache, true, "may the cache be used?"),
         list("send_hit", &config.send_hit, true, "may a stored answer be sent?"),
         list("store_miss", &config.store_miss, true, "may the answer be stored?"),
-        list("miss_access", &config.miss_access, true, "may a server be asked?"),
+        list(
+            "miss_access",
+            &config.miss_access,
+            true,
+            "if it is not in the cache: may a server be asked?",
+        ),
         list("always_direct", &config.always_direct, false, "only the server itself?"),
         list("never_direct", &config.never_direct, false, "only parents?"),
     ];
@@ -137,17 +144,29 @@ fn refuses(list: &List<'_>) -> bool {
 }
 
 fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), ExplainError> {
+    let config = &snapshot.config;
     let mut out = format!("{}\n", asked.describe());
+    for note in asked.notes(config) {
+        let _ = writeln!(out, "note: {note}");
+    }
     let mut end = End::Allowed;
     for list in lists(&snapshot.config) {
         let rules = RuleList::compile(&snapshot.acls, &list.rules, list.otherwise)?;
         asked.look_up_for(&rules);
         let _ = writeln!(out, "\n{}: {}", list.name, list.about);
-        let decision = of_list(&mut out, &list, &rules, &asked);
+        let decision = of_list(&mut out, &list, &rules, &asked, &config.acl);
         if refuses(&list) && decision != End::Allowed {
             end = decision;
             break;
         }
+        if list.name == "http_access" && asked.is_purge() && !asked::names_purge(config) {
+            out.push_str("\nPURGE is refused, as no ACL names it (docs/purging.md).\n");
+            end = End::Refused;
+            break;
+        }
+    }
+    if end == End::Allowed && !config.http_reply_access.is_empty() {
+        out.push_str("\nhttp_reply_access is asked about the answer, which is not known here.\n");
     }
     out.push_str(match end {
         End::Allowed => "\nThe request is let in.\n",
@@ -158,12 +177,27 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
 }
 
 /// Writes what each rule of a list says, and the decision.
-fn of_list(out: &mut String, list: &List<'_>, rules: &RuleList, asked: &Asked) -> End {
+fn of_list(
+    out: &mut String,
+    list: &List<'_>,
+    rules: &RuleList,
+    asked: &Asked,
+    acls: &[AclDef],
+) -> End {
     let subject = asked.subject();
-    for (source, step) in rules.steps(&subject) {
+    for ((source, step), rule) in rules.steps(&subject).zip(&list.rules) {
         let Some(source) = source else { continue };
-        let words = source.text.strip_prefix(&list.name).unwrap_or(&source.text).trim_start();
-        let _ = writeln!(out, "  {}: {words}: {}", source.place(), said(step));
+        if let Some(acl) = unknown_in(acls, rule, step, Missing::default()) {
+            let words = words(list, source);
+            let _ = writeln!(
+                out,
+                "  {}: {words}: only the running proxy knows `{acl}`",
+                source.place()
+            );
+            let _ = writeln!(out, "  → not known here");
+            return End::Undecided;
+        }
+        let _ = writeln!(out, "  {}: {}: {}", source.place(), words(list, source), said(step));
     }
     let (end, text) = match rules.check(&subject) {
         Verdict::Allowed { rule: Some(_) } => (End::Allowed, "yes"),
@@ -177,6 +211,30 @@ fn of_list(out: &mut String, list: &List<'_>, rules: &RuleList, asked: &Asked) -
     };
     let _ = writeln!(out, "  → {text}");
     end
+}
+
+/// The line of a rule without the name of its list.
+fn words<'s>(list: &List<'_>, source: &'s RuleSource) -> &'s str {
+    source.text.strip_prefix(&list.name).unwrap_or(&source.text).trim_start()
+}
+
+/// The ACL because of which it is not known here what a rule says. A rule is known not to match if
+/// one of its ACLs does not, and that one is known.
+fn unknown_in<'a>(
+    acls: &[AclDef],
+    rule: &'a AccessRule,
+    step: Step<'a>,
+    missing: Missing,
+) -> Option<&'a str> {
+    match step {
+        Step::Differs { acl, .. } => {
+            // The member of a group stands for the group.
+            let known = !unknown::is_unknown(acls, acl, missing, 0);
+            if known { None } else { Some(acl) }
+        }
+        Step::Applies => unknown::in_rule(acls, rule, missing),
+        Step::Challenge(_) | Step::Needs(_) => None,
+    }
 }
 
 fn said(step: Step<'_>) -> String {

@@ -3,6 +3,10 @@
 
 use humboldt_http::FieldSink;
 
+/// Longest `details` in Proxy-Status in bytes; the rest is cut off, as many clients and proxies take
+/// heads of a few KB only.
+const DETAILS_BYTES_MAX: usize = 512;
+
 /// Why a request went to a server (RFC 9211 2.2).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Forward {
@@ -99,6 +103,7 @@ impl CacheStatus {
     /// `hostname` is the name in X-Cache, `name` that in Cache-Status.
     pub(crate) fn new(hostname: &str, name: &str) -> Self {
         let x_cache = |word: &str| format!("{word} from {hostname}").into_bytes();
+        let name = structured_name(name);
         let status = |text: &str| format!("{name}{text}").into_bytes();
         Self {
             x_cache_hit: x_cache("HIT"),
@@ -160,7 +165,8 @@ impl CacheStatus {
         if details.is_empty() {
             return sink.parts(name, &[&self.error, error.as_bytes()]);
         }
-        let details = structured_string(details);
+        let end = details.floor_char_boundary(DETAILS_BYTES_MAX);
+        let details = structured_string(details.get(..end).unwrap_or_default());
         sink.parts(name, &[&self.error, error.as_bytes(), b"; details=", details.as_bytes()]);
     }
 
@@ -169,6 +175,17 @@ impl CacheStatus {
         sink.field(b"X-Cache", &self.x_cache_hit);
     }
 }
+/// The name of this proxy as an item of a structured field: a token if it can be one, else a string
+/// (RFC 9651 3.3.4).
+fn structured_name(name: &str) -> String {
+    let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '*');
+    let is_token = |char: char| char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(char);
+    match begins && name.chars().all(is_token) {
+        true => name.to_owned(),
+        false => structured_string(name),
+    }
+}
+
 /// A string of a structured field (RFC 9651 3.3.3), which has only ASCII: the rest becomes `?`.
 fn structured_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

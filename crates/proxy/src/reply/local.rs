@@ -117,14 +117,14 @@ pub(crate) async fn refused(
     let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
     core.count(counter, 1);
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
-    let shown = refusal.rule.as_deref().filter(|_| explains(request));
-    let by_rule = || shown.map(|rule| format!("refused by {rule}"));
+    let shown = refusal.rule.as_deref().filter(|_| explains(request)).map(RuleSource::for_clients);
+    let by_rule = || shown.as_ref().map(|rule| format!("refused by {rule}"));
     let detail = unanswered.map(why).or_else(by_rule).unwrap_or_default();
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let about = |status| {
         let url = request.shown_url();
-        About { url, detail: &detail, server, status, rule: shown }
+        About { url, detail: &detail, server, status, rule: shown.as_ref() }
     };
     let mut page = |page: ErrorPage, status: Option<u16>| {
         // A page about logins has the status of the refusal, which may ask for none; one that asks
@@ -164,15 +164,26 @@ pub(crate) async fn refused(
             return outcome.by_rule(refusal.rule);
         }
     };
-    let error = Some((refusal.page.proxy_error(), detail));
+    let error = Some(proxy_status(request, refusal.page, &detail));
     let outcome = outcome(local.status);
     send(transaction, Local { error, ..local }, outcome).await.by_rule(refusal.rule)
 }
 
-/// Whether clients may know which rule refuses them: not those of a server.
+/// Whether clients may know which rule refuses them.
 fn explains(request: &Request) -> bool {
-    let is_server = request.facts().port.mode == PortMode::Accel;
-    request.snapshot().config.explain_refusals && !is_server
+    request.snapshot().config.explain_refusals && knows_the_proxy(request)
+}
+
+/// Whether the client uses a proxy, and knows it. To others, who are the public, a proxy tells
+/// nothing about what is behind it.
+fn knows_the_proxy(request: &Request) -> bool {
+    request.facts().port.mode == PortMode::Forward
+}
+
+/// The type of an error for Proxy-Status, and its details for those who may know them.
+fn proxy_status(request: &Request, page: ErrorPage, detail: &str) -> (&'static str, String) {
+    let detail = if knows_the_proxy(request) { detail } else { "" };
+    (page.proxy_error(), detail.to_owned())
 }
 
 /// A redirect to this URL.
@@ -241,7 +252,9 @@ pub(crate) fn error_page(
     page: ErrorPage,
     about: &About<'_>,
 ) -> Local {
-    let fault = Some(Fault::of_page(page, about.detail));
+    // The log has a code of its own for the rule.
+    let reason = if about.rule.is_some() { "" } else { about.detail };
+    let fault = Some(Fault::of_page(page, reason));
     let form = errors::wanted_form(request.head.fields.list(FieldName::Accept));
     let html = form == Form::Html;
     let pages = &request.snapshot().pages;
@@ -263,7 +276,7 @@ pub(crate) fn error_page(
     if is_negotiated {
         fields.push(FieldName::Vary, b"Accept-Language");
     }
-    let error = Some((page.proxy_error(), about.detail.to_owned()));
+    let error = Some(proxy_status(request, page, about.detail));
     Local { status: about.status.unwrap_or(page.status()), fields, body, fault, error }
 }
 

@@ -1,0 +1,52 @@
+//! ACLs whose facts only the running proxy has: no explanation can tell whether they match.
+
+use humboldt_conf::{AccessRule, AclDef, AclKind};
+
+/// Groups within groups are looked into this deep.
+const GROUP_DEPTH_MAX: usize = 16;
+
+/// The facts that are missing.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Missing {
+    /// The fields of the request, and the port that it came to: those of a log.
+    pub(super) fields: bool,
+    /// The query of the URL, which `strip_query_terms` has cut off.
+    pub(super) query: bool,
+}
+
+impl Missing {
+    fn concerns(self, kind: AclKind) -> bool {
+        use AclKind as K;
+        match kind {
+            K::Tag | K::ExtUser | K::ExtUserRegex | K::Note | K::Random | K::LocalIp => true,
+            K::MaxConn | K::MaxUserIp => true,
+            K::Browser | K::ReqHeader | K::RefererRegex | K::ReqMimeType => self.fields,
+            K::LocalPort | K::MyPortName => self.fields,
+            K::UrlRegex | K::UrlPathRegex => self.query,
+            _ => false,
+        }
+    }
+}
+
+/// The first ACL of a rule that cannot be known here.
+pub(super) fn in_rule<'a>(
+    acls: &[AclDef],
+    rule: &'a AccessRule,
+    missing: Missing,
+) -> Option<&'a str> {
+    rule.terms.iter().map(|term| &*term.name).find(|name| is_unknown(acls, name, missing, 0))
+}
+
+/// Whether this ACL, or a member of it, cannot be known here.
+pub(super) fn is_unknown(acls: &[AclDef], name: &str, missing: Missing, depth: usize) -> bool {
+    let Some(acl) = acls.iter().find(|acl| acl.name.eq_ignore_ascii_case(name)) else {
+        return false;
+    };
+    let is_group = matches!(acl.kind, AclKind::AnyOf | AclKind::AllOf);
+    if !is_group || depth >= GROUP_DEPTH_MAX {
+        return is_group || missing.concerns(acl.kind);
+    }
+    let members = acl.values.iter().flat_map(|line| line.split(' '));
+    let mut members = members.map(|member| member.trim_start_matches('!'));
+    members.any(|member| is_unknown(acls, member, missing, depth + 1))
+}
