@@ -3,8 +3,8 @@
 
 use humboldt_http::FieldSink;
 
-/// Longest `details` in Proxy-Status in bytes; the rest is cut off, as many clients and proxies take
-/// heads of a few KB only.
+/// Longest `details` in Proxy-Status in bytes; the rest is cut off, as many clients and proxies
+/// take heads of a few KB only.
 const DETAILS_BYTES_MAX: usize = 512;
 
 /// Why a request went to a server (RFC 9211 2.2).
