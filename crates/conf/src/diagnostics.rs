@@ -53,7 +53,9 @@ pub struct Diagnostic {
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     dropped: usize,
-    errors: usize,
+    dropped_error: bool,
+    /// Errors that were found, those included that turned out later to be none.
+    errors_added: usize,
     tally: Tally,
 }
 
@@ -82,7 +84,7 @@ impl Diagnostics {
 
     /// True when the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        self.errors > 0
+        self.dropped_error || self.list.iter().any(|d| d.severity == Severity::Error)
     }
 
     /// Number of findings of this severity.
@@ -188,17 +190,18 @@ impl Diagnostics {
         self.list.len()
     }
 
-    /// Number of errors, those that are not in the list included.
-    pub(crate) fn errors(&self) -> usize {
-        self.errors
+    /// Number of errors that were found so far.
+    pub(crate) fn errors_added(&self) -> usize {
+        self.errors_added
     }
 
     fn add(&mut self, diagnostic: Diagnostic) {
-        self.errors += usize::from(diagnostic.severity == Severity::Error);
+        self.errors_added += usize::from(diagnostic.severity == Severity::Error);
         if self.list.len() < DIAGNOSTICS_MAX {
             self.list.push(diagnostic);
         } else {
             self.dropped += 1;
+            self.dropped_error |= diagnostic.severity == Severity::Error;
         }
     }
 }

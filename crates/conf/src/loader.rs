@@ -298,7 +298,7 @@ impl Loader {
             self.state.report(logical, problem);
             return;
         };
-        let errors_before = line.state.diagnostics.errors();
+        let errors_before = line.state.diagnostics.errors_added();
         match directive.status {
             Status::Works => {
                 if name.text != directive.name {
@@ -331,7 +331,7 @@ impl Loader {
             }
         }
         if !is_built_in {
-            let is_refused = self.state.diagnostics.errors() > errors_before;
+            let is_refused = self.state.diagnostics.errors_added() > errors_before;
             self.state.diagnostics.tally().add(directive, is_refused);
         }
     }

@@ -70,4 +70,12 @@ mod tests {
         assert!(sum.contains("2 lines are not supported yet:\n  https_port (2 lines): "), "{sum}");
         assert!(sum.ends_with("1 lines are refused, 1 are no directives\n"), "{sum}");
     }
+
+    #[test]
+    fn an_error_that_turns_out_to_be_none_is_none() {
+        let text = "http_port 1\nhttp_access allow all\nicap_service s reqmod_precache icap://h/s\n\
+                    adaptation_access s allow all\n";
+        assert!(!parse_str("t", text).1.has_errors(), "ICAP is off");
+        assert!(parse_str("t", &format!("icap_enable on\n{text}")).1.has_errors());
+    }
 }
