@@ -513,18 +513,68 @@ fn behind_a_balancer_each_connection_has_its_own_login() {
 /// A proxy before this one may send the requests of several clients on one connection.
 #[test]
 fn another_client_on_the_same_connection_is_not_the_user() {
-    let Ntlm { world, scripts: _scripts } =
-        ntlm(&format!("follow_x_forwarded_for allow localhost\n{ALLOW}"));
-    let mut proxy = world.client();
-    let mut get = |client: &str, login: &str| {
-        let fields = [("X-Forwarded-For", client), ("Proxy-Authorization", login)];
-        let fields = if login.is_empty() { &fields[..1] } else { &fields };
-        proxy.request("GET", &world.target("/a"), fields, b"").response()
+    for rules_see in ["on", "off"] {
+        let Ntlm { world, scripts: _scripts } = ntlm(&format!(
+            "follow_x_forwarded_for allow localhost\nacl_uses_indirect_client {rules_see}\n{ALLOW}"
+        ));
+        let mut proxy = world.client();
+        let mut get = |client: &str, login: &str| {
+            let fields = [("X-Forwarded-For", client), ("Proxy-Authorization", login)];
+            let fields = if login.is_empty() { &fields[..1] } else { &fields };
+            proxy.request("GET", &world.target("/a"), fields, b"").response()
+        };
+        let process = challenge(&get("192.0.2.1", "NTLM first"));
+        let _ = get("192.0.2.1", &format!("NTLM anna.{process}")).expect(200);
+        let _ = get("192.0.2.1", "").expect(200);
+        let _ = get("192.0.2.2", "").expect(407);
+    }
+}
+
+/// Nobody is asked for a login by the size of an answer, and a limit for users is none for others.
+#[test]
+fn a_size_limit_for_users_is_for_those_who_have_logged_in() {
+    let lines = "acl up urlpath_regex ^/up\nhttp_access deny up !users\nhttp_access allow all\n\
+                 reply_body_max_size 3 bytes staff\n";
+    let Ntlm { world, scripts: _scripts } = ntlm(lines);
+    let mut client = world.client();
+    assert_eq!(ask(&mut client, &world).expect(200).text(), "hello");
+    let mut up = |login: &str| {
+        client.request("GET", &world.target("/up"), &[("Proxy-Authorization", login)], b"");
+        client.response()
     };
-    let process = challenge(&get("192.0.2.1", "NTLM first"));
-    let _ = get("192.0.2.1", &format!("NTLM anna.{process}")).expect(200);
-    let _ = get("192.0.2.1", "").expect(200);
-    let _ = get("192.0.2.2", "").expect(407);
+    let process = challenge(&up("NTLM first"));
+    let _ = up(&format!("NTLM eve.{process}")).expect(200);
+    let process = challenge(&up("NTLM first"));
+    let _ = up(&format!("NTLM anna.{process}")).expect(403);
+    let _ = ask(&mut client, &world).expect(403);
+}
+
+#[test]
+fn a_login_that_fails_ends_the_connection_also_behind_a_redirect() {
+    let scripts = Scripts::new();
+    let helper = scripts.helper("ntlm", "echo 'NA no'");
+    let world = World::forward(&format!(
+        "auth_param ntlm program {helper}\n{USERS}http_access allow all\n\
+         http_reply_access allow users\ndeny_info 302:http://help.test/ users\n"
+    ));
+    world.origin.on("/a", Reply::ok("hello"));
+    let mut client = world.client();
+    let answer = ask_with(&mut client, &world, "NTLM first").expect(302);
+    assert_eq!(answer.field("Connection"), Some("close"));
+    assert!(client.closes());
+}
+
+#[test]
+fn a_tunnel_gives_the_process_of_a_handshake_back() {
+    let lines = format!("acl CONNECT method CONNECT\nhttp_access allow CONNECT\n{ALLOW}");
+    let Ntlm { world, scripts: _scripts } = ntlm_with("1 queue-size=10", &lines);
+    let mut client = world.client();
+    let _ = challenge(&ask_with(&mut client, &world, "NTLM first"));
+    let host = world.host();
+    client.request("CONNECT", &host, &[("Host", &host)], b"");
+    let _ = client.response_to("CONNECT").expect(200);
+    let _ = log_in(&mut world.client(), &world, "anna").expect(200);
+    drop(client);
 }
 
 #[test]

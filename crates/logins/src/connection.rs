@@ -50,7 +50,7 @@ pub(crate) struct Of {
     pub(crate) scheme: AuthScheme,
     /// The way in which logins are checked: after a reconfiguration it may be another one.
     pub(crate) way: u64,
-    /// The client as rules see it: a proxy before this one may send requests of several.
+    /// The client behind proxies before this one, which may send requests of several.
     pub(crate) client: IpAddr,
 }
 
@@ -111,6 +111,13 @@ impl ConnectionLogin {
     /// Nobody is logged in. A process that led a handshake is free for others.
     pub fn forget(&self) {
         self.state.take();
+    }
+
+    /// No further step of a handshake can come. A process that led one is free for others.
+    pub fn end_handshake(&self) {
+        if matches!(&*self.state.borrow(), State::Begun(_)) {
+            self.forget();
+        }
     }
 
     /// A request has been answered. A handshake cannot go on if the client has not got the last

@@ -42,6 +42,8 @@ pub struct Login<'a> {
     pub extras: &'a [u8],
     /// The client as rules see it.
     pub client: IpAddr,
+    /// The client for whom a login of the connection counts, whatever rules see.
+    pub owner: IpAddr,
     /// The login of the connection that brought the request.
     pub connection: &'a ConnectionLogin,
 }
@@ -262,7 +264,7 @@ impl Logins {
     /// The login, if that is known without a check.
     pub fn remembered(&self, login: Login<'_>, now: UnixMillis) -> Option<Checked> {
         let Some(value) = login.value else {
-            let user = login.connection.user(self.state().number, login.client);
+            let user = login.connection.user(self.state().number, login.owner);
             return Some(match user {
                 Some(user) => self.logged_in(user, login.client, now),
                 None => {
@@ -271,7 +273,7 @@ impl Logins {
                 }
             });
         };
-        if let Some((of, _, token)) = self.handshake_for(value, login.client) {
+        if let Some((of, _, token)) = self.handshake_for(value, login.owner) {
             if token.is_none() {
                 login.connection.forget();
                 return Some(Checked::nobody());
@@ -329,7 +331,7 @@ impl Logins {
         running: Running<'_>,
     ) -> Result<Checked, Failure> {
         let value = login.value.unwrap_or_default();
-        if let Some((of, _, Some(token))) = self.handshake_for(value, login.client) {
+        if let Some((of, _, Some(token))) = self.handshake_for(value, login.owner) {
             return self.step(of, value, token, login, running).await;
         }
         let delays = &self.state().delays;
@@ -471,7 +473,7 @@ mod tests {
     fn from(last: u8, value: &[u8]) -> Login<'_> {
         let connection: &ConnectionLogin = Box::leak(Box::default());
         let client = IpAddr::from([192, 0, 2, last]);
-        Login { value: Some(value), method: b"GET", extras: b"", client, connection }
+        Login { value: Some(value), method: b"GET", extras: b"", client, owner: client, connection }
     }
 
     fn check(logins: &Logins, text: &str) -> Result<Checked, Failure> {

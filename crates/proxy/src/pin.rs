@@ -5,6 +5,7 @@
 //! pooled: it serves the client's connection that has logged in on it, and ends with that.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 
 use humboldt_net::connect::Connected;
 use humboldt_net::pool::{Poolable, ServerKey, ServerRef};
@@ -17,6 +18,15 @@ pub(crate) struct Pin {
     is_over: Cell<bool>,
 }
 
+/// For whom a request is. A proxy before this one may send those of several on one connection.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Owner<'a> {
+    /// The client behind trusted proxies, or that of the connection.
+    pub(crate) client: IpAddr,
+    /// The user who has logged in here; `None` if no rule has asked.
+    pub(crate) user: Option<&'a str>,
+}
+
 struct Pinned {
     /// The server as the URL names it.
     host: Box<[u8]>,
@@ -25,27 +35,41 @@ struct Pinned {
     server: ServerKey,
     /// `None` while a request uses it.
     connection: Option<Connected>,
+    /// See [`Owner`].
+    client: IpAddr,
+    user: Option<Box<str>>,
 }
 
 impl Pin {
-    /// Whether there is one for requests to this host.
-    pub(crate) fn is_for(&self, host: &[u8], port: u16) -> bool {
+    /// Whether there is one for requests to this host. One of another owner ends here.
+    pub(crate) fn is_for(&self, host: &[u8], port: u16, owner: Owner<'_>) -> bool {
+        self.drop_others(owner);
         let pinned = self.pinned.borrow();
         pinned.as_ref().is_some_and(|pinned| *pinned.host == *host && pinned.port == port)
     }
 
-    /// Whether there is one to this server.
-    pub(crate) fn leads_to(&self, server: &ServerRef<'_>) -> bool {
+    /// Whether there is one to this server. One of another owner ends here.
+    pub(crate) fn leads_to(&self, server: &ServerRef<'_>, owner: Owner<'_>) -> bool {
+        self.drop_others(owner);
         let pinned = self.pinned.borrow();
         pinned.as_ref().is_some_and(|pinned| is_same(server, &pinned.server))
+    }
+
+    fn drop_others(&self, owner: Owner<'_>) {
+        let is_others = |pinned: &Pinned| !pinned.is_of(owner);
+        if self.pinned.borrow().as_deref().is_some_and(is_others) {
+            self.pinned.take();
+        }
     }
 
     /// Takes the connection to this server, unless the server has closed it, or `may_use` objects.
     pub(crate) fn take(
         &self,
         server: &ServerRef<'_>,
+        owner: Owner<'_>,
         may_use: impl Fn(&Connected) -> bool,
     ) -> Option<Connected> {
+        self.drop_others(owner);
         let mut pinned = self.pinned.borrow_mut();
         let pinned = pinned.as_deref_mut().filter(|pinned| is_same(server, &pinned.server))?;
         let connection = pinned.connection.take()?;
@@ -55,9 +79,9 @@ impl Pin {
     /// Keeps a connection for further requests to this host.
     pub(crate) fn put(
         &self,
-        host: &[u8],
-        port: u16,
+        (host, port): (&[u8], u16),
         server: &ServerRef<'_>,
+        owner: Owner<'_>,
         connection: Connected,
     ) {
         // A request may outlive its connection, where it goes on in the background.
@@ -67,6 +91,8 @@ impl Pin {
                 port,
                 server: ServerKey::from(server),
                 connection: Some(connection),
+                client: owner.client,
+                user: owner.user.map(Box::from),
             };
             self.pinned.replace(Some(Box::new(pinned)));
         }
@@ -76,6 +102,14 @@ impl Pin {
     pub(crate) fn end(&self) {
         self.is_over.set(true);
         self.pinned.take();
+    }
+}
+
+impl Pinned {
+    /// Whether it is for this client, and for this user as far as both are known.
+    fn is_of(&self, owner: Owner<'_>) -> bool {
+        let users = self.user.as_deref().zip(owner.user);
+        self.client == owner.client && users.is_none_or(|(own, other)| own == other)
     }
 }
 

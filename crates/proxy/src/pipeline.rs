@@ -23,6 +23,7 @@ use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::ask::tells_user;
 use crate::fetch::job::{Job, Report, Stale, StaleBody};
+use crate::fetch::pinning;
 use crate::lookup::memory::{Found, HitObject, has_own_terms, look_up, needs_origin};
 use crate::lookup::selection::has_several_ranges;
 use crate::lookup::{disk, parts};
@@ -278,7 +279,9 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
             return outcome;
         }
         may_be_missed = true;
+        // With the login of a connection nobody goes on alone.
         if found.serve_stale
+            && !pinning::names_a_connection(request)
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {
             let hit = HitObject::new(Held::Memory(Arc::clone(object)), Tag::MemHit);
@@ -326,7 +329,7 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && request.head.method == Method::Get
         && !request.cc.no_store()
         && !request.head.fields.has(FieldName::Authorization)
-        && !request.facts().pin.is_for(request.url.host(), request.url.port())
+        && !request.facts().pin.is_for(request.url.host(), request.url.port(), request.owner())
         && !request.snapshot().peers.iter().any(|peer| tells_user(request, Some(peer)))
 }
 

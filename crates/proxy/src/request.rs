@@ -20,7 +20,7 @@ use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
 use crate::helped::Helped;
-use crate::pin::Pin;
+use crate::pin::{Owner, Pin};
 
 /// Facts about the connection that brought a request.
 #[derive(Debug)]
@@ -384,6 +384,20 @@ impl Request {
     /// asked for a login.
     pub(crate) fn user_name(&self) -> Option<&str> {
         self.login.get()?.as_ref().ok()?.name()
+    }
+
+    /// The client behind trusted proxies, or that of the connection, whatever rules are to see.
+    pub(crate) fn end_client(&self) -> IpAddr {
+        self.indirect_client.unwrap_or_else(|| unmapped(self.client_ip()))
+    }
+
+    /// For whom it is.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        let user = match self.login.get() {
+            Some(Ok(Checked::User { user, .. })) => Some(user.name()),
+            _ => None,
+        };
+        Owner { client: self.end_client(), user }
     }
 
     /// The client's address.

@@ -101,10 +101,17 @@ impl AskHead for AskTunnel<'_> {
 /// connection that clients share, the next one would act as the one before.
 const OF_CONNECTIONS: [&[u8]; 3] = [b"NTLM", b"Negotiate", b"Kerberos"];
 
-/// Whether credentials or a challenge may pass between a client and a parent.
+/// Whether credentials or a challenge may pass on connections that clients share.
+///
+/// Servers read the scheme in different ways, and may end it at a tab, or take no notice of what
+/// follows. So it is enough that a value begins as such a scheme.
 pub(crate) fn may_pass(value: &[u8]) -> bool {
-    let scheme = value.split(|byte| *byte == b' ').next().unwrap_or_default();
-    !OF_CONNECTIONS.iter().any(|other| other.eq_ignore_ascii_case(scheme))
+    let is_odd = |byte: &&u8| !byte.is_ascii_graphic();
+    let value = value.get(value.iter().take_while(is_odd).count()..).unwrap_or_default();
+    let begins = |scheme: &&[u8]| {
+        value.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    !OF_CONNECTIONS.iter().any(begins)
 }
 
 /// The credentials for a parent: those of its own, of the client, or of a helper's answer.
@@ -350,6 +357,26 @@ fn write_conditions(out: &mut impl FieldSink, stored: &StoredHead) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_of_connections_are_known_whatever_follows() {
+        for value in [
+            "NTLM",
+            "ntlm x",
+            "NTLM\tx",
+            "NTLM\t x",
+            "NTLMx y",
+            "NTLM,x",
+            "\x0bNTLM x",
+            "Negotiate x",
+            "kerberos\tx",
+        ] {
+            assert!(!may_pass(value.as_bytes()), "{value:?}");
+        }
+        for value in ["", "NTL", "Basic NTLM", "Digest x", "Bearer Negotiate"] {
+            assert!(may_pass(value.as_bytes()), "{value:?}");
+        }
+    }
 
     #[test]
     fn addresses_are_written_as_text() {

@@ -58,7 +58,8 @@ async fn attempt_all(
 ) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let mut route = Route::new(core, request, &job.report).await.reusing();
-    if !job.in_background {
+    // A fetch that others may share is not done as this user.
+    if job.as_asked && !job.in_background {
         route = route.pinned();
     }
     loop {
@@ -66,7 +67,8 @@ async fn attempt_all(
         let was_reused = reached.server.was_reused();
         match ask(core, job, reached, writer).await {
             Ok(answer) => return Ok(answer),
-            Err(error) if was_reused && is_dead_connection(&error) => {
+            // The connection of the client is for any request.
+            Err(error) if was_reused && request.is_retriable() && is_dead_connection(&error) => {
                 core.count(Counter::ServerRetries, 1);
                 route.failed(Failure::from(&error));
             }
@@ -169,7 +171,10 @@ impl Answer {
         let (url, server) = (&request.url, self.to.server(request));
         match self.is_pinned {
             false => core.pool.checkin(&server, idle),
-            true => request.facts().pin.put(url.host(), url.port(), &server, idle),
+            true => {
+                let place = (url.host(), url.port());
+                request.facts().pin.put(place, &server, request.owner(), idle);
+            }
         }
     }
 

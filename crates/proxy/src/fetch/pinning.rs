@@ -12,11 +12,15 @@ use crate::rules::login;
 /// By this field a proxy says that it ties connections together (RFC 4559 6).
 const SUPPORT: &[u8] = b"Session-Based-Authentication";
 
-/// Whether the client logs the connection in that this request goes by.
-pub(crate) fn logs_connection_in(request: &Request, to: &Destination) -> bool {
+/// Whether the client sends what logs a connection to a server in.
+pub(crate) fn names_a_connection(request: &Request) -> bool {
     let mut values = request.head.fields.get_all(FieldName::Authorization);
     values.any(|value| !may_pass(value) && !login::is_step(request, value))
-        && is_possible(request, to)
+}
+
+/// Whether the client logs the connection in that this request goes by.
+pub(crate) fn logs_connection_in(request: &Request, to: &Destination) -> bool {
+    names_a_connection(request) && is_possible(request, to)
 }
 
 /// Whether such logins are possible by this way: otherwise neither the offer of the server nor the
@@ -42,8 +46,19 @@ pub(crate) fn see_offers(request: &Request, to: &Destination, head: &mut Respons
         return;
     }
     head.fields.remove_by_name(b"Proxy-Support");
+    // The field is for the next hop. That of the hop before must not take ours away.
+    unname(head, b"Proxy-Support");
     if request.facts().port.mode == PortMode::Forward {
         head.fields.push_named(b"Proxy-Support", SUPPORT);
+    }
+}
+
+/// Takes a name out of Connection.
+fn unname(head: &mut ResponseHead, name: &[u8]) {
+    let words: Vec<Vec<u8>> = head.fields.list(FieldName::Connection).map(<[u8]>::to_vec).collect();
+    head.fields.remove(FieldName::Connection);
+    for word in words.iter().filter(|word| !word.eq_ignore_ascii_case(name)) {
+        head.fields.push(FieldName::Connection, word);
     }
 }
 
@@ -61,6 +76,6 @@ fn is_tied_behind(request: &Request, to: &Destination, head: &ResponseHead) -> b
     };
     peer.connection_auth == ConnectionAuth::On
         || peer.originserver
-        || request.facts().pin.leads_to(&to.server(request))
+        || request.facts().pin.leads_to(&to.server(request), request.owner())
         || says_so()
 }

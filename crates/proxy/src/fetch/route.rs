@@ -107,13 +107,13 @@ impl<'a> Route<'a> {
     /// sent again fails.
     pub(crate) fn pinned(self) -> Self {
         let request = self.request;
-        if !request.facts().pin.is_for(request.url.host(), request.url.port()) {
+        if !request.facts().pin.is_for(request.url.host(), request.url.port(), request.owner()) {
             return self;
         }
         let mut ways: Vec<Way> = self.ways.collect();
         let leads_there = |way: &Way| {
             let to = Destination::new(request, way.peer(request));
-            request.facts().pin.leads_to(&to.server(request))
+            request.facts().pin.leads_to(&to.server(request), request.owner())
         };
         ways.sort_by_key(|way| !leads_there(way));
         Self { ways: ways.into_iter().peekable(), may_use_pin: true, ..self }
@@ -183,7 +183,8 @@ impl<'a> Route<'a> {
             peer.is_some() || access::may_reuse(request, connected.peer.ip())
         };
         if std::mem::take(&mut self.may_use_pin)
-            && let Some(connected) = request.facts().pin.take(&to.server(request), may_use)
+            && let Some(connected) =
+                request.facts().pin.take(&to.server(request), request.owner(), may_use)
         {
             core.count(Counter::ServerReuses, 1);
             let server = ServerExchange::new(&core.io, connected, true, read_timeout);

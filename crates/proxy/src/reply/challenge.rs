@@ -34,6 +34,13 @@ pub(crate) async fn make_way(transaction: &mut Transaction<'_>) {
     client.drop_body(DROPPED_BODY_BYTES_MAX).await;
 }
 
+/// A login that has failed ends the connection, whatever the refusal looks like.
+pub(crate) fn close_behind_failure(client: &mut ClientExchange, request: &Request) {
+    if matches!(login::handshake(request), Some(Handshake::Failed { .. })) {
+        client.close_behind();
+    }
+}
+
 /// Adds the fields that go with a status that asks for a login.
 pub(crate) fn add(
     client: &mut ClientExchange,

@@ -83,6 +83,9 @@ impl ReplyHead for Reply<'_> {
         if let Some((range, complete_bytes)) = self.range {
             write_range(sink, range, complete_bytes);
         }
+        if self.status == 401 && self.has_support() {
+            sink.field(b"Connection", b"Proxy-Support");
+        }
         self.request.snapshot().names.cache_status.write(sink, self.usage);
         for (_, name, value) in self.own.into_iter().flat_map(Fields::iter) {
             sink.field(name, value);
@@ -106,6 +109,11 @@ fn write_range(sink: &mut impl FieldSink, range: Option<ByteRange>, complete_byt
 }
 
 impl Reply<'_> {
+    /// Whether the next hop is told that this proxy ties connections together (RFC 4559 6).
+    fn has_support(&self) -> bool {
+        self.head.fields().any(|(name, _)| name.eq_ignore_ascii_case(b"Proxy-Support"))
+    }
+
     /// Writes another status than the stored one, with the stored fields that belong to it.
     fn write_changed<S: ReplySink>(&self, sink: &mut S) {
         sink.status(self.status, reason(self.status).as_bytes());

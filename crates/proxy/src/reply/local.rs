@@ -113,6 +113,7 @@ pub(crate) async fn refused(
     }
     let (core, request) = (transaction.core, &**transaction.request);
     let client = &mut *transaction.client;
+    challenge::close_behind_failure(client, request);
     let unanswered = refusal.unanswered.as_ref();
     let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
     core.count(counter, 1);

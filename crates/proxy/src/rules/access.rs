@@ -439,13 +439,18 @@ pub(crate) fn says(
     ask(list, request, response).allows()
 }
 
-/// As [`says`], but a list that has no answer refuses the answer of the server.
+/// As [`says`], but a list that has no answer refuses the answer of the server. A user who is not
+/// known is one that the list does not name, as in Squid.
 pub(crate) fn says_or_refuses(
     list: &RuleList,
     request: &Request,
     response: &ResponseHead,
 ) -> Result<bool, Refusal> {
-    ask(list, request, Some(response)).answered().map_err(Refusal::unanswered)
+    match ask(list, request, Some(response)).answered() {
+        // One that could not be checked is no answer.
+        Err(Question::User { .. }) if !matches!(request.login.get(), Some(Err(_))) => Ok(false),
+        answered => answered.map_err(Refusal::unanswered),
+    }
 }
 
 /// Whether a list allows the request, had it come from `client`.

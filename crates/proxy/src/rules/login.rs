@@ -104,7 +104,8 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
 
 fn login_of<'r>(request: &'r Request, extras: &'r [u8], client: IpAddr) -> Login<'r> {
     let (value, method) = (credentials(request), request.head.method_bytes());
-    Login { value, method, extras, client, connection: &request.facts().login }
+    let (owner, connection) = (request.end_client(), &request.facts().login);
+    Login { value, method, extras, client, owner, connection }
 }
 
 /// The value of `key_extras` of the scheme in use; empty without it.

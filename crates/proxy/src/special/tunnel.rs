@@ -75,6 +75,10 @@ async fn serve(
     server: TunnelEnd,
     mut outcome: Outcome,
 ) -> Outcome {
+    // No request can come behind a tunnel.
+    let facts = transaction.request.facts();
+    facts.pin.end();
+    facts.login.end_handshake();
     let client = &mut *transaction.client;
     marks::apply(client, transaction.request, Usage::Local);
     client.send_tunnel_head(head, upgrade);

@@ -73,6 +73,7 @@ pub(crate) async fn decide(
     }
     if answer.head.status == 200
         && !answer.was_repaired()
+        && is_for_others(&request, answer)
         && let Some(stale) = job.to_learn_about.take()
     {
         freshen::learn_from_head(core, &request, stale, answer, writer).await;
@@ -116,6 +117,14 @@ pub(crate) async fn decide(
         && may_store(&request, &judged, &cc, rule, &times);
     let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
     publish(core, job, answer, writer, times, &cc, portion).await
+}
+
+/// Whether the answer says something about what others get, so that a stored one may learn from it
+/// (RFC 9111 3.5).
+fn is_for_others(request: &Request, answer: &Answer) -> bool {
+    let is_own = request.head.fields.has(FieldName::Authorization) || answer.tells_user(request);
+    let target_list = &request.snapshot().freshness.target_list;
+    !is_own || freshness::is_shareable(&CacheControl::of_response(&answer.head.fields, target_list))
 }
 
 /// Whether the answer varies by X-Forwarded-For while this proxy adds the client's address to that
@@ -176,9 +185,9 @@ async fn confirm(
         job.in_reserve = Some(stale);
         return Verdict::Again;
     }
-    if answer.was_repaired() {
+    if answer.was_repaired() || !is_for_others(&request, answer) {
         // It confirms the stored answer for this request. Its fields may belong to another answer,
-        // so they are dropped.
+        // or to one user, so they are dropped.
         return Verdict::Confirmed(stale.body);
     }
     Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)
