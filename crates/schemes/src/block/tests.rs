@@ -269,7 +269,7 @@ fn reads_have_a_queue_of_their_own(io: Io) {
         keep_threads_busy(file, &gate);
         super::threads::QUEUED_MAX
     } else {
-        super::uring::WRITES_MAX + super::uring::WAITING_MAX
+        super::uring::ONE_KIND_MAX + super::uring::WAITING_MAX
     };
     run(async {
         let writes: Vec<_> =
@@ -281,6 +281,27 @@ fn reads_have_a_queue_of_their_own(io: Io) {
         read.await.1.expect("not refused");
         for write in writes {
             write.await.expect("told").expect("written");
+        }
+    });
+    assert!(file.wait_idle(PATIENCE));
+}
+
+#[test]
+fn a_write_finds_a_place_among_any_number_of_reads_and_the_other_way_round() {
+    use super::uring::{ONE_KIND_MAX, waiting_here};
+    let scratch = scratch(Io::Uring, false);
+    let file = &*scratch.file;
+    run(async {
+        let reads: Vec<_> = (0..400).map(|_| file.read(0, Buffer::new(512))).collect();
+        let write = begin_write(file, 0, 512, 1);
+        if waiting_here() == (0, 0) {
+            eprintln!("skipped: no I/O ring here");
+        } else {
+            assert_eq!(waiting_here(), (400 - ONE_KIND_MAX, 0), "a write is not behind all reads");
+        }
+        write.await.expect("told").expect("written");
+        for read in reads {
+            read.await.1.expect("read");
         }
     });
     assert!(file.wait_idle(PATIENCE));

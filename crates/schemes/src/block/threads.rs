@@ -17,6 +17,9 @@ use super::ticket::{Ticket, queue_full};
 /// Most operations of one file that wait for a thread; further ones fail with `WouldBlock`.
 pub(crate) const QUEUED_MAX: usize = 1024;
 
+/// Number of reads that may go before a write that waits.
+const READS_BEFORE_WRITE: u8 = 3;
+
 /// A short transfer of direct I/O that is no multiple of this has come to the end of the file.
 const SECTOR_BYTES: usize = 512;
 
@@ -41,9 +44,11 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// They go first: a write is not waited for by a client.
+    /// They go first: clients wait for them.
     reads: VecDeque<Job>,
     writes: VecDeque<Job>,
+    /// Reads that have gone before a write since the last one.
+    reads_before: u8,
     running: usize,
     /// Threads that wait for work.
     waiting: usize,
@@ -62,8 +67,19 @@ impl Queue {
         self.reads.len() + self.writes.len()
     }
 
+    /// The next operation: a read, but not for ever while writes wait, for which purges wait.
     fn next(&mut self) -> Option<Job> {
-        self.reads.pop_front().or_else(|| self.writes.pop_front())
+        if !self.writes.is_empty() && self.reads_before >= READS_BEFORE_WRITE {
+            self.reads_before = 0;
+            return self.writes.pop_front();
+        }
+        match self.reads.pop_front() {
+            Some(read) => {
+                self.reads_before = self.reads_before.saturating_add(1);
+                Some(read)
+            }
+            None => self.writes.pop_front(),
+        }
     }
 }
 

@@ -29,8 +29,9 @@ use super::ticket::{Ticket, queue_full};
 /// `WouldBlock`.
 pub(crate) const WAITING_MAX: usize = 1024;
 
-/// Most writes in a ring: the other places are for reads, for which clients wait.
-pub(crate) const WRITES_MAX: usize = RING_DEPTH / 4 * 3;
+/// Most reads, and most writes, in a ring: the other places are for the other kind. So clients do
+/// not wait behind all writes, and purges, which write, not behind all reads.
+pub(crate) const ONE_KIND_MAX: usize = RING_DEPTH / 4 * 3;
 
 /// How long a thread waits for its operations at its end.
 const END_WAIT: Duration = Duration::from_secs(30);
@@ -50,16 +51,15 @@ enum State {
 struct Driver {
     ring: RefCell<Ring<Ticket>>,
     waiting: RefCell<Waiting>,
-    /// Writes in the ring.
-    writes: Cell<usize>,
+    /// Reads and writes in the ring.
+    under_way: [Cell<usize>; 2],
     /// The task that looks after the ring.
     watcher: RefCell<Option<(Id, Arc<Watched>)>>,
     /// Whether that task has been woken to submit.
     is_woken: Cell<bool>,
 }
 
-/// Operations that wait for room in the ring, in their order. Reads go first: a write is not waited
-/// for by a client.
+/// Operations that wait for room in the ring, in their order. Reads go first: clients wait for them.
 #[derive(Default)]
 struct Waiting {
     reads: VecDeque<(Ticket, u64, Transfer)>,
@@ -124,6 +124,15 @@ pub(crate) fn drive(step: Duration) -> bool {
     true
 }
 
+/// The reads and the writes of this thread that wait for room in its ring.
+#[cfg(test)]
+pub(crate) fn waiting_here() -> (usize, usize) {
+    ready_driver().map_or((0, 0), |driver| {
+        let waiting = driver.waiting.borrow();
+        (waiting.reads.len(), waiting.writes.len())
+    })
+}
+
 fn ready_driver() -> Option<Rc<Driver>> {
     // A thread that is being torn down has no ring any more.
     let found = DRIVER.try_with(|state| match &*state.borrow() {
@@ -166,7 +175,7 @@ impl Driver {
         Ok(Self {
             ring: RefCell::new(Ring::new()?),
             waiting: RefCell::default(),
-            writes: Cell::new(0),
+            under_way: Default::default(),
             watcher: RefCell::default(),
             is_woken: Cell::new(false),
         })
@@ -196,15 +205,21 @@ impl Driver {
 
     /// Puts an operation into the ring; gives it back if it has to wait.
     fn enter(&self, ticket: Ticket, offset: u64, transfer: Transfer) -> Option<(Ticket, Transfer)> {
-        let is_write = is_write(&transfer);
-        if is_write && self.writes.get() >= WRITES_MAX {
+        let like_it = self.like(&transfer);
+        if like_it.get() >= ONE_KIND_MAX {
             return Some((ticket, transfer));
         }
         let refused = self.ring.borrow_mut().push(ticket, offset, transfer).err();
-        if is_write && refused.is_none() {
-            self.writes.set(self.writes.get() + 1);
+        if refused.is_none() {
+            like_it.set(like_it.get() + 1);
         }
         refused
+    }
+
+    /// The number of operations of this kind in the ring.
+    fn like(&self, transfer: &Transfer) -> &Cell<usize> {
+        let [reads, writes] = &self.under_way;
+        if is_write(transfer) { writes } else { reads }
     }
 
     /// Lets the task submit at the end of this turn.
@@ -225,9 +240,8 @@ impl Driver {
             // The receiver may begin another operation, so nothing is borrowed at that moment.
             let ended = self.ring.borrow_mut().complete();
             let Some((ticket, transfer, result)) = ended else { break };
-            if is_write(&transfer) {
-                self.writes.set(self.writes.get().saturating_sub(1));
-            }
+            let like_it = self.like(&transfer);
+            like_it.set(like_it.get().saturating_sub(1));
             ticket.complete(transfer, result);
         }
         self.refill();
