@@ -10,6 +10,7 @@ mod destination;
 mod line_sink;
 mod output;
 pub mod panics;
+mod patience;
 mod service;
 pub mod store_log;
 mod target;

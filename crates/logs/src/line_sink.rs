@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use humboldt_base::vital;
 use parking_lot::Mutex;
 
+use crate::patience::{ABANDONED_STALL_MAX, STALL_MAX};
 use crate::service::Inbox;
 use crate::target::Told;
 
@@ -156,18 +158,35 @@ impl LineSink {
         self.buffers.iter().any(|CoreBuffer(buffer)| !buffer.lock().is_empty())
     }
 
-    /// Calls `write` with the content of each buffer that has any, having exchanged it for `spare`,
-    /// which must be empty. The lock is not held while writing.
-    pub(crate) fn drain(&self, spare: &mut Vec<u8>, mut write: impl FnMut(&mut Vec<u8>)) {
-        for CoreBuffer(buffer) in &self.buffers {
-            let mut held = buffer.lock();
-            if held.is_empty() {
-                continue;
-            }
-            std::mem::swap(&mut *held, spare);
-            drop(held);
-            write(spare);
-            spare.clear();
+    /// How many buffers it has.
+    pub(crate) fn buffers(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Exchanges the content of a buffer for `spare`, which must be empty. So no lock is held while
+    /// it is written.
+    pub(crate) fn exchange(&self, index: usize, spare: &mut Vec<u8>) {
+        if let Some(CoreBuffer(buffer)) = self.buffers.get(index) {
+            std::mem::swap(&mut *buffer.lock(), spare);
         }
+    }
+
+    /// Whether nobody but the writer has it: no line will be appended.
+    pub(crate) fn is_abandoned(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+
+    /// Whether a receiver that has taken nothing since then is given up.
+    pub(crate) fn is_stalled(self: &Arc<Self>, since: Instant) -> bool {
+        match self.stop_until() {
+            Some(until) => Instant::now() >= until,
+            None if self.is_abandoned() => since.elapsed() >= ABANDONED_STALL_MAX,
+            None => since.elapsed() >= STALL_MAX,
+        }
+    }
+
+    /// When the last lines must have been written, once the service ends.
+    pub(crate) fn stop_until(&self) -> Option<Instant> {
+        self.inbox.stop_until()
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::patience::Patience;
 use crate::target::{Target, path_of};
 use crate::{Destination, LineSink, SinkOptions};
 
@@ -14,6 +15,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Time between two tries to reach a receiver that is away, as in Squid.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// How long lines of a log that is no longer in the configuration wait for a receiver that is away.
+const ABANDONED_MAX: Duration = Duration::from_secs(10);
 
 /// A write buffer larger than this, in bytes, is given back when it was mostly unused.
 const SPARE_BYTES_KEPT: usize = 64 * 1024;
@@ -31,6 +35,8 @@ pub(crate) struct Output {
     left: Vec<u8>,
     /// The last try to reach it.
     tried: Option<Instant>,
+    /// Since when nobody but this has the log.
+    abandoned: Option<Instant>,
     /// The last write ended within a line: the next begins with a newline.
     torn: bool,
     reported: Option<Instant>,
@@ -51,6 +57,7 @@ impl Output {
             spare: Vec::new(),
             left: Vec::new(),
             tried: None,
+            abandoned: None,
             torn: false,
             reported: None,
         }
@@ -61,9 +68,15 @@ impl Output {
     }
 
     /// Whether all lines are written, or cannot be, and no other owner is left that could append
-    /// one.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        Arc::strong_count(&self.sink) == 1 && (self.target.is_none() || !self.has_lines())
+    /// one. Lines for a receiver that is away wait some time before they cannot be.
+    pub(crate) fn is_done(&mut self) -> bool {
+        if !self.sink.is_abandoned() {
+            return false;
+        }
+        let since = *self.abandoned.get_or_insert_with(Instant::now);
+        !self.has_lines()
+            || since.elapsed() >= ABANDONED_MAX
+            || self.target.is_none() && !self.destination.is_receiver()
     }
 
     /// Writes everything that waits. Returns whether there was anything.
@@ -78,12 +91,15 @@ impl Output {
         let mut spare = std::mem::take(&mut self.spare);
         let mut any = !left.is_empty();
         let mut most = 0;
-        let sink = Arc::clone(&self.sink);
-        sink.drain(&mut spare, |lines| {
-            any = true;
-            most = most.max(lines.len());
-            self.write_lines(lines);
-        });
+        for index in 0..self.sink.buffers() {
+            self.sink.exchange(index, &mut spare);
+            if !spare.is_empty() {
+                any = true;
+                most = most.max(spare.len());
+                self.write_lines(&spare);
+                spare.clear();
+            }
+        }
         if spare.capacity() > SPARE_BYTES_KEPT && most < spare.capacity() / 4 {
             spare = Vec::new();
         }
@@ -93,8 +109,17 @@ impl Output {
 
     /// Whether the receiver is there. One that is away is looked for again after a while.
     fn reach(&mut self) -> bool {
-        if self.target.is_some() || !self.has_lines() {
+        if !self.has_lines() {
             return true;
+        }
+        if self.target.as_ref().is_some_and(Target::is_closed) {
+            self.target = None;
+        }
+        if self.target.is_some() {
+            return true;
+        }
+        if self.sink.stop_until().is_some_and(|until| Instant::now() >= until) {
+            return false;
         }
         if self.tried.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
             return false;
@@ -118,11 +143,12 @@ impl Output {
             self.sink.count_dropped(count_lines(lines));
             return;
         };
+        let patience = Patience { is_over: &|since| self.sink.is_stalled(since) };
         let begun = match self.torn {
-            true => target.write(b"\n").map_err(|(_, error)| (0, error)),
+            true => target.write(b"\n", patience).map_err(|(_, error)| (0, error)),
             false => Ok(()),
         };
-        if let Err((written, error)) = begun.and_then(|()| target.write(lines)) {
+        if let Err((written, error)) = begun.and_then(|()| target.write(lines, patience)) {
             self.torn = self.torn && written == 0 || written > 0 && lines[written - 1] != b'\n';
             self.sink.count_dropped(count_lines(&lines[written..]));
             self.report("write to", &error);
@@ -133,20 +159,22 @@ impl Output {
 
     /// Sends lines to a receiver. Those that it does not take wait until it is there again.
     fn send_lines(&mut self, lines: &[u8]) {
-        let Some(target) = &mut self.target else {
-            return self.keep(lines);
-        };
-        let Err((written, error)) = target.write(lines) else { return };
-        self.report("write to", &error);
-        if self.destination.takes_or_loses() {
-            let rest = &lines[written..];
-            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |at| at + 1);
-            self.sink.count_dropped(1);
-            return self.send_lines(&rest[end..]);
+        let mut rest = lines;
+        while let Some(target) = &mut self.target {
+            let patience = Patience { is_over: &|since| self.sink.is_stalled(since) };
+            let Err((written, error)) = target.write(rest, patience) else { return };
+            self.report("write to", &error);
+            rest = rest.get(written..).unwrap_or_default();
+            if self.destination.takes_or_loses() {
+                let end = rest.iter().position(|&byte| byte == b'\n');
+                rest = end.and_then(|at| rest.get(at + 1..)).unwrap_or_default();
+                self.sink.count_dropped(1);
+            } else {
+                self.target = None;
+                self.tried = Some(Instant::now());
+            }
         }
-        self.target = None;
-        self.tried = Some(Instant::now());
-        self.keep(&lines[written..]);
+        self.keep(rest);
     }
 
     /// Keeps lines for a receiver that is away, as many as the buffer of a core holds.
@@ -185,16 +213,35 @@ impl Output {
 
     /// Asks a helper program to begin a new file.
     pub(crate) fn order_rotation(&mut self) {
-        if let Some(Err(error)) = self.target.as_mut().map(Target::rotate) {
+        let patience = Patience { is_over: &|since| self.sink.is_stalled(since) };
+        if let Some(Err(error)) = self.target.as_mut().map(|target| target.rotate(patience)) {
             self.report("rotate", &error);
+        }
+    }
+
+    /// The end of the service: a last try to write everything.
+    pub(crate) fn end(&mut self) {
+        self.tried = None;
+        self.write_out();
+        self.give_up();
+        if let (Some(target), Some(until)) = (&mut self.target, self.sink.stop_until()) {
+            target.end_by(until);
         }
     }
 
     /// The lines that could not be written are lost, at the end.
     pub(crate) fn give_up(&mut self) {
-        let lines = count_lines(&std::mem::take(&mut self.left));
+        let mut lines = count_lines(&std::mem::take(&mut self.left));
+        for index in 0..self.sink.buffers() {
+            let mut unsent = Vec::new();
+            self.sink.exchange(index, &mut unsent);
+            lines += count_lines(&unsent);
+        }
         if lines > 0 {
             self.sink.count_dropped(lines);
+            let error = io::Error::from(io::ErrorKind::NotConnected);
+            self.reported = None;
+            self.report("write the last lines of", &error);
         }
     }
 
@@ -240,6 +287,19 @@ mod tests {
 
     use super::*;
     use crate::target::write_counted;
+
+    #[test]
+    fn datagrams_that_all_fail_lose_their_lines_one_by_one() {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let sink = Arc::new(LineSink::new(SinkOptions::default(), false, Arc::default()));
+        let destination = Destination::Udp("192.0.2.1:9".into());
+        let target = Some(Target::File(full));
+        let options = SinkOptions::default();
+        let mut output = Output::new(Arc::clone(&sink), destination, options, target);
+        let lines = 500_000;
+        output.send_lines(&b"x\n".repeat(lines));
+        assert_eq!(sink.dropped_lines(), lines as u64);
+    }
 
     /// Accepts this many bytes; then the disk is full.
     struct SmallDisk {

@@ -9,9 +9,9 @@ use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks whether the threads have ended, at the end of the service.
 const END_STEP: Duration = Duration::from_millis(2);
 
-/// How long the end of the service waits for the last lines to be written.
+/// How long the end of the service takes: the last lines, and the end of helper programs.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(5);
+
+/// How long lines are written in this time, and helper programs have to end by themselves.
+const LAST_LINES_MAX: Duration = Duration::from_millis(3500);
 
 enum Command {
     Add(Box<Output>),
@@ -43,11 +46,14 @@ enum Command {
 }
 
 /// The signal that tells the writer to work.
+#[derive(Default)]
 pub(crate) struct Inbox {
     /// The writer sleeps until it is woken, not just until the next interval.
     sleeping: AtomicBool,
     state: Mutex<InboxState>,
     changed: Condvar,
+    /// Set at the end of the service: no line is written later.
+    stop_until: OnceLock<Instant>,
 }
 
 #[derive(Default)]
@@ -69,6 +75,16 @@ impl Inbox {
     fn send(&self, command: Command) {
         self.state.lock().commands.push(command);
         self.changed.notify_one();
+    }
+
+    /// The writer is to end. One that waits for a receiver finds that out too.
+    fn stop(&self, until: Instant) {
+        self.stop_until.get_or_init(|| until);
+        self.send(Command::Stop);
+    }
+
+    pub(crate) fn stop_until(&self) -> Option<Instant> {
+        self.stop_until.get().copied()
     }
 
     /// Waits to be woken, for `limit` at most if there is one, and takes the commands.
@@ -108,11 +124,7 @@ struct WriterThread {
 impl WriterThread {
     /// `ends`: as soon as no log is left.
     fn start(ends: bool) -> io::Result<Self> {
-        let inbox = Arc::new(Inbox {
-            sleeping: AtomicBool::new(false),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let inbox = Arc::<Inbox>::default();
         let mut writer =
             Writer { inbox: Arc::clone(&inbox), outputs: Vec::new(), ends, has_begun: false };
         let run = move || {
@@ -203,12 +215,12 @@ impl LogService {
 
 impl Drop for LogService {
     fn drop(&mut self) {
-        self.flush(LAST_WRITE_MAX);
+        let now = Instant::now();
         let receivers = std::mem::take(self.receivers.get_mut());
         let threads = || std::iter::once(&self.files).chain(&receivers);
-        threads().for_each(|one| one.inbox.send(Command::Stop));
+        threads().for_each(|one| one.inbox.stop(now + LAST_LINES_MAX));
         // A writer stuck in a write is left behind: the process is ending.
-        let until = Instant::now() + LAST_WRITE_MAX;
+        let until = now + LAST_WRITE_MAX;
         while threads().any(|one| !one.thread.is_finished()) && Instant::now() < until {
             thread::sleep(END_STEP);
         }
@@ -242,8 +254,7 @@ impl Writer {
                         let _ = done.try_send(());
                     }
                     Command::Stop => {
-                        self.write_out();
-                        self.outputs.iter_mut().for_each(Output::give_up);
+                        self.outputs.iter_mut().for_each(Output::end);
                         return;
                     }
                 }
@@ -271,7 +282,11 @@ impl Writer {
         let mut any = false;
         self.outputs.retain_mut(|output| {
             any |= output.write_out();
-            !output.is_abandoned()
+            let is_done = output.is_done();
+            if is_done {
+                output.give_up();
+            }
+            !is_done
         });
         any
     }

@@ -1,7 +1,7 @@
 //! What a log is written to: a file, a helper program, syslog, or a receiver in the network.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -10,10 +10,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::{log_file, signal_mask};
+use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Destination;
 use crate::access::time_format::TimeFormat;
+use crate::patience::Patience;
 
 /// Permissions of a new log: its lines are private.
 const FILE_MODE: u32 = 0o640;
@@ -37,11 +39,14 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Longest time to connect to a receiver.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Longest time that a receiver takes nothing; then the connection is made anew.
-const STALL_MAX: Duration = Duration::from_secs(60);
-
 /// Longest wait for the end of a helper program that has no more lines to come.
 const PROGRAM_END_MAX: Duration = Duration::from_secs(3);
+
+/// Longest wait after SIGTERM; then it is killed.
+const PROGRAM_TERM_MAX: Duration = Duration::from_secs(1);
+
+/// What a receiver of lines says is read and forgotten, in so many pieces at a time.
+const ANSWERS_MAX: usize = 16;
 
 /// Time between two looks whether it has ended.
 const PROGRAM_END_STEP: Duration = Duration::from_millis(10);
@@ -99,20 +104,35 @@ impl Target {
     }
 
     /// Writes whole lines. A file may be left within a line.
-    pub(crate) fn write(&mut self, lines: &[u8]) -> Written {
+    pub(crate) fn write(&mut self, lines: &[u8], patience: Patience<'_>) -> Written {
         match self {
             Self::File(file) => write_counted(file, lines),
-            Self::Program(program) => program.write(lines),
-            Self::Syslog(syslog) => syslog.write(lines),
+            Self::Program(program) => program.write(lines, patience),
+            Self::Syslog(syslog) => syslog.write(lines, patience),
             Self::Udp(udp) => udp.write(lines),
-            Self::Tcp(stream) => in_pieces(lines, |piece| stream.write_all(piece)),
+            Self::Tcp(stream) => in_pieces(lines, |piece| match is_closed(stream) {
+                true => Err(io::ErrorKind::ConnectionAborted.into()),
+                false => patience.write_all(stream, piece),
+            }),
+        }
+    }
+
+    /// Whether the receiver has closed its connection: lines would be lost.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self, Self::Tcp(stream) if is_closed(stream))
+    }
+
+    /// A helper program has so long to end by itself.
+    pub(crate) fn end_by(&mut self, until: Instant) {
+        if let Self::Program(program) = self {
+            program.end_by = Some(until);
         }
     }
 
     /// Asks a helper program to begin a new file. `false`: there is none.
-    pub(crate) fn rotate(&mut self) -> io::Result<bool> {
+    pub(crate) fn rotate(&mut self, patience: Patience<'_>) -> io::Result<bool> {
         match self {
-            Self::Program(program) => program.order("R\n").map(|()| true),
+            Self::Program(program) => program.send(b"R\n", patience).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -169,6 +189,10 @@ pub(crate) struct Program {
     child: Child,
     /// `None` once there is nothing more to say.
     stdin: Option<ChildStdin>,
+    /// It does not read any more.
+    is_stuck: bool,
+    /// It must have ended then, at the latest.
+    end_by: Option<Instant>,
 }
 
 impl Program {
@@ -179,18 +203,24 @@ impl Program {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = signal_mask::with_none_blocked(|| command.spawn())?;
         let stdin = child.stdin.take();
-        let mut started = Self { child, stdin };
+        let mut started = Self { child, stdin, is_stuck: false, end_by: None };
+        let stdin = started.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        // It may stop reading, which must not stop this thread for ever.
+        ioctl_fionbio(&*stdin, true)?;
         let buffered = u8::from(told.is_buffered);
-        started.order(&format!("r{}\nb{buffered}\n", told.rotate))?;
+        // A new pipe has room for that.
+        stdin.write_all(format!("r{}\nb{buffered}\n", told.rotate).as_bytes())?;
         Ok(started)
     }
 
-    fn order(&mut self, text: &str) -> io::Result<()> {
-        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        stdin.write_all(text.as_bytes())
+    fn send(&mut self, bytes: &[u8], patience: Patience<'_>) -> io::Result<()> {
+        let stdin = self.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let sent = patience.write_all(stdin, bytes);
+        self.is_stuck = sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        sent
     }
 
-    fn write(&mut self, lines: &[u8]) -> Written {
+    fn write(&mut self, lines: &[u8], patience: Patience<'_>) -> Written {
         let mut out = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 64);
         in_pieces(lines, |piece| {
             out.clear();
@@ -202,8 +232,19 @@ impl Program {
             })
             .map_err(|(_, error)| error)?;
             out.extend_from_slice(b"F\n");
-            self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(&out)
+            self.send(&out, patience)
         })
+    }
+
+    /// Whether it has ended by then.
+    fn ends(&mut self, until: Instant) -> bool {
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(PROGRAM_END_STEP);
+        }
+        true
     }
 }
 
@@ -211,14 +252,17 @@ impl Drop for Program {
     /// The end of its input ends it; it has some time to write what it has read.
     fn drop(&mut self) {
         self.stdin = None;
-        let until = Instant::now() + PROGRAM_END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-                pid.map(|pid| kill_process(pid, Signal::TERM));
-                return;
-            }
-            std::thread::sleep(PROGRAM_END_STEP);
+        let now = Instant::now();
+        let until = if self.is_stuck { now } else { now + PROGRAM_END_MAX };
+        if self.ends(self.end_by.map_or(until, |end| end.min(until))) {
+            return;
+        }
+        // It has not been waited for, so the number is still its own.
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        pid.map(|pid| kill_process(pid, Signal::TERM));
+        if !self.ends(Instant::now() + PROGRAM_TERM_MAX) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }
@@ -234,18 +278,19 @@ impl Syslog {
     fn open(path: &Path, priority: u8) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
-        socket.set_write_timeout(Some(STALL_MAX))?;
+        socket.set_nonblocking(true)?;
         let time = TimeFormat::compile("%b %e %H:%M:%S").map_err(io::Error::other)?;
         Ok(Self { socket, priority, time })
     }
 
-    fn write(&mut self, lines: &[u8]) -> Written {
+    fn write(&mut self, lines: &[u8], patience: Patience<'_>) -> Written {
         let now_s = humboldt_base::clock::UnixMillis::now().secs();
         let mut head = format!("<{}>", self.priority).into_bytes();
         self.time.write(&mut head, now_s, humboldt_sys::local_time::utc_offset_s(now_s));
         head.extend_from_slice(format!(" {IDENT}[{}]: ", std::process::id()).as_bytes());
         each_line(lines, SYSLOG_LINE_BYTES_MAX, |line| {
-            self.socket.send(&[&head, line].concat()).map(drop)
+            let message = [&head, line].concat();
+            patience.wait_for(&self.socket, || self.socket.send(&message)).map(drop)
         })
     }
 }
@@ -304,7 +349,7 @@ fn connect(place: &str) -> io::Result<TcpStream> {
     for address in place.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
             Ok(stream) => {
-                stream.set_write_timeout(Some(STALL_MAX))?;
+                stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
@@ -312,6 +357,23 @@ fn connect(place: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// Whether the other side has closed the connection, or it is broken. What it has said is read and
+/// forgotten, as it would hide the end.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    let mut said = [0; 4096];
+    for _ in 0..ANSWERS_MAX {
+        match stream.read(&mut said) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => {
+                use io::ErrorKind::{Interrupted, WouldBlock};
+                return !matches!(error.kind(), WouldBlock | Interrupted);
+            }
+        }
+    }
+    false
 }
 
 /// The path of a file that a destination names.

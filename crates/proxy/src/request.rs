@@ -46,8 +46,8 @@ pub(crate) struct ConnFacts {
     /// The hardware address of the client when it connected, if a rule may ask for it and the
     /// kernel could tell.
     pub(crate) hardware: Option<Option<[u8; 6]>>,
-    /// Its netfilter mark, once a rule has asked for it.
-    pub(crate) mark: Cell<Option<u32>>,
+    /// Its netfilter mark, once a rule has asked for it, or that the kernel could not tell it.
+    pub(crate) mark: Cell<Option<Option<u32>>>,
 }
 
 impl ConnFacts {
@@ -73,11 +73,12 @@ impl ConnFacts {
     /// The mark of the connection; `None` if the kernel cannot tell. It is asked once for a
     /// connection, as in Squid.
     pub(crate) fn netfilter_mark(&self) -> Option<u32> {
-        if self.mark.get().is_none() {
-            let (client, server) = self.ends()?;
-            self.mark.set(conntrack::mark(client, server).ok());
+        if let Some(known) = self.mark.get() {
+            return known;
         }
-        self.mark.get()
+        let mark = self.ends().and_then(|(client, server)| conntrack::mark(client, server).ok());
+        self.mark.set(Some(mark));
+        mark
     }
 }
 

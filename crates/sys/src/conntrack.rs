@@ -58,9 +58,7 @@ thread_local! {
 /// The kernel does not follow this connection (`NotFound`), or may not be asked: that takes
 /// CAP_NET_ADMIN.
 pub fn mark(client: SocketAddr, server: SocketAddr) -> io::Result<u32> {
-    let answer = ask(GET, REQUEST, client, server, None)?;
-    let body = answer.get(HEADS_BYTES..).unwrap_or_default();
-    Ok(find(body, MARK).and_then(|value| value.try_into().ok()).map_or(0, u32::from_be_bytes))
+    ask(GET, REQUEST, client, server, None)
 }
 
 /// Changes this mark.
@@ -75,15 +73,18 @@ pub fn set_mark(client: SocketAddr, server: SocketAddr, mark: u32) -> io::Result
 struct Kernel {
     socket: OwnedFd,
     number: u32,
+    /// The last answer, of [`ANSWER_BYTES_MAX`].
+    answer: Box<[u8]>,
 }
 
+/// Asks, and returns the mark in the answer; 0 if it has none.
 fn ask(
     kind: u16,
     flags: u16,
     client: SocketAddr,
     server: SocketAddr,
     mark: Option<u32>,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<u32> {
     KERNEL.with_borrow_mut(|kernel| {
         let open = match kernel.take() {
             Some(open) => open,
@@ -106,7 +107,7 @@ impl Kernel {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let protocol = Some(netlink::NETFILTER);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-        Ok(Self { socket, number: 0 })
+        Ok(Self { socket, number: 0, answer: vec![0; ANSWER_BYTES_MAX].into() })
     }
 
     /// Asks, and reads the answer, which is there when the question has been sent.
@@ -117,27 +118,32 @@ impl Kernel {
         client: SocketAddr,
         server: SocketAddr,
         mark: Option<u32>,
-    ) -> io::Result<Vec<u8>> {
+    ) -> io::Result<u32> {
         self.number = self.number.wrapping_add(1);
         let question = question(kind, flags, self.number, client, server, mark);
         send(&self.socket, &question, SendFlags::empty())?;
         for _ in 0..OLD_ANSWERS_MAX {
-            let mut answer = vec![0_u8; ANSWER_BYTES_MAX];
-            let (len, _) = recv(&self.socket, &mut answer[..], RecvFlags::DONTWAIT)?;
-            answer.truncate(len);
-            if number_at(&answer, 8) != Some(self.number) {
+            let (len, _) = recv(&self.socket, &mut self.answer[..], RecvFlags::DONTWAIT)?;
+            let answer = self.answer.get(..len).unwrap_or_default();
+            if number_at(answer, 8) != Some(self.number) {
                 continue;
             }
             let is_error = answer.get(4..6) == Some(&ERROR.to_ne_bytes());
-            return match number_at(&answer, HEAD_BYTES).filter(|_| is_error) {
+            return match number_at(answer, HEAD_BYTES).filter(|_| is_error) {
                 Some(errno) if errno != 0 => {
                     Err(io::Error::from_raw_os_error((errno as i32).wrapping_neg()))
                 }
-                _ => Ok(answer),
+                _ => Ok(mark_in(answer)),
             };
         }
         Err(io::ErrorKind::InvalidData.into())
     }
+}
+
+/// The mark in an answer about a connection.
+fn mark_in(answer: &[u8]) -> u32 {
+    let body = answer.get(HEADS_BYTES..).unwrap_or_default();
+    find(body, MARK).and_then(|value| value.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
 
 /// A number of the machine's own byte order in a message.

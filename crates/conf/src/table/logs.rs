@@ -17,19 +17,21 @@ macro_rules! working {
     ///
     /// Threads of their own write the lines, a tenth of a second later. Until then they wait: 4 MB
     /// of each core, or `buffer-size=` of all cores together, at least 16 KB of each. Programs and
-    /// receivers that are slow or away get their lines as soon as they are there again. A line that
-    /// has no room, or cannot be written to a file, is lost and counted, and cache.log says so;
-    /// with `on-error=die` (which in Squid is the default) the program then ends, with exit code 1.
-    /// `rotate=` is the number of old files that a rotation keeps, if it is not that of
-    /// `logfile_rotate`. A line over UDP or for syslog or a program may be cut
-    /// (`docs/limits.md`).
+    /// receivers that are slow or away get their lines as soon as they are there again; if the log
+    /// is removed meanwhile, they have 10 s. What the system had already taken for one that goes
+    /// away is lost uncounted. Another line that has no room, or cannot be written, is lost and
+    /// counted, and cache.log says so; with `on-error=die` (which in Squid is the default) the
+    /// program then ends, with exit code 1. `rotate=` is the number of old files that a rotation
+    /// keeps, if it is not that of `logfile_rotate`. A line over UDP or for syslog or a program may
+    /// be cut (`docs/limits.md`).
     access_log | cache_access_log: Vec<AccessLog> = AccessLogs("daemon:/var/log/squid/access.log squid"),
         "access_log MODULE:PLACE [FORMAT | logformat=FORMAT buffer-size=SIZE on-error=die|drop rotate=NUMBER] [[!]ACL ...]";
     /// Program that gets the lines of logs with `daemon:`, one process for each log, with the place
     /// as its argument and Squid's protocol on its standard input: `L` and a line, `F` to write it
     /// out, `R` to rotate, `r` and `b` with a number for `logfile_rotate` and `buffered_logs`. One
-    /// that ends is started again after half a second, and lines wait for it. Without this
-    /// directive the place of `daemon:` is a file, which is written directly.
+    /// that ends is started again after half a second, and lines wait for it. One that reads
+    /// nothing for 60 s is ended and started again. Without this directive the place of `daemon:`
+    /// is a file, which is written directly.
     logfile_daemon: Option<String> = OptText("none"), "logfile_daemon PATH";
     /// Whether lines share datagrams of up to 1400 bytes (`udp:`), and whether a `logfile_daemon`
     /// is told to collect them.

@@ -68,7 +68,7 @@ fn mark_connection(request: &Request) {
         if mark != before {
             conntrack::set_mark(client, server, mark).ok()?;
         }
-        facts.mark.set(Some(mark));
+        facts.mark.set(Some(Some(mark)));
         Some(())
     })();
     if changed.is_none() {
