@@ -244,7 +244,7 @@ fn more_than_can_wait_is_refused(io: Io) {
         super::threads::QUEUED_MAX
     } else {
         // Nothing is submitted before the end of this turn.
-        humboldt_sys::uring::RING_DEPTH + super::uring::WAITING_MAX
+        super::uring::ONE_KIND_MAX + super::uring::WAITING_MAX
     };
     run(async {
         let busy = file.in_flight();

@@ -59,7 +59,8 @@ struct Driver {
     is_woken: Cell<bool>,
 }
 
-/// Operations that wait for room in the ring, in their order. Reads go first: clients wait for them.
+/// Operations that wait for room in the ring, in their order. Reads go first: clients wait for
+/// them.
 #[derive(Default)]
 struct Waiting {
     reads: VecDeque<(Ticket, u64, Transfer)>,
