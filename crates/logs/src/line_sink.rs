@@ -167,7 +167,11 @@ impl LineSink {
     /// it is written.
     pub(crate) fn exchange(&self, index: usize, spare: &mut Vec<u8>) {
         if let Some(CoreBuffer(buffer)) = self.buffers.get(index) {
-            std::mem::swap(&mut *buffer.lock(), spare);
+            let mut held = buffer.lock();
+            // An empty one stays: it may have more room than the spare one.
+            if !held.is_empty() {
+                std::mem::swap(&mut *held, spare);
+            }
         }
     }
 
