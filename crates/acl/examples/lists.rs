@@ -144,9 +144,10 @@ fn domain(rng: &mut Rng) -> String {
     }
 }
 
-/// Four to eleven letters.
+/// Eight to fifteen letters: enough that hardly any of a million occurs twice, as Squid refuses a
+/// list with a name and its domain.
 fn word(rng: &mut Rng) -> String {
-    let len = 4 + rng.below(8);
+    let len = 8 + rng.below(8);
     (0..len).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
 }
 
