@@ -53,6 +53,15 @@ fn counting() -> (SinkOptions, Arc<AtomicU64>) {
     (SinkOptions { cores: 1, on_dropped: Some(on_dropped), ..SinkOptions::default() }, lost)
 }
 
+/// A service with one log, to this program, and the number of its lost lines.
+fn log_to(program: PathBuf) -> (LogService, Arc<LineSink>, Arc<AtomicU64>) {
+    let (options, lost) = counting();
+    let service = LogService::start().expect("a log thread");
+    let destination = Destination::Program { program, place: "p".into() };
+    let sink = service.open(destination, options).expect("a log");
+    (service, sink, lost)
+}
+
 /// More than a pipe holds.
 fn fill(sink: &LineSink) -> u64 {
     let line = [b'x'; 999];
@@ -64,9 +73,7 @@ fn fill(sink: &LineSink) -> u64 {
 fn a_stuck_program_does_not_hold_up_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (program, pids) = stuck_program(folder.path());
-    let (options, lost) = counting();
-    let service = LogService::start().unwrap();
-    let sink = service.open(Destination::Program { program, place: "p".into() }, options).unwrap();
+    let (service, sink, lost) = log_to(program);
     until("a program", || !pids().is_empty());
     let sent = fill(&sink);
     let start = Instant::now();
@@ -80,9 +87,7 @@ fn a_stuck_program_does_not_hold_up_the_end() {
 fn a_stuck_program_of_a_log_that_is_removed_ends_with_its_thread() {
     let folder = tempfile::tempdir().unwrap();
     let (program, pids) = stuck_program(folder.path());
-    let (options, lost) = counting();
-    let service = LogService::start().unwrap();
-    let sink = service.open(Destination::Program { program, place: "p".into() }, options).unwrap();
+    let (_service, sink, lost) = log_to(program);
     until("a program", || !pids().is_empty());
     fill(&sink);
     let weak = Arc::downgrade(&sink);

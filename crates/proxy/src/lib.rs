@@ -40,5 +40,6 @@ mod transaction;
 
 pub use config::snapshot;
 pub use outcome::AccessLog;
+pub use rules::own::page_in as own_page_in;
 pub use serve::{answer_one, serve_connection};
 pub use shared::{InternalPages, Page, closes_page};

@@ -58,7 +58,7 @@ thread_local! {
 /// The kernel does not follow this connection (`NotFound`), or may not be asked: that takes
 /// CAP_NET_ADMIN.
 pub fn mark(client: SocketAddr, server: SocketAddr) -> io::Result<u32> {
-    ask(GET, REQUEST, client, server, None)
+    ask(&Question { kind: GET, flags: REQUEST, client, server, mark: None })
 }
 
 /// Changes this mark.
@@ -66,7 +66,17 @@ pub fn mark(client: SocketAddr, server: SocketAddr) -> io::Result<u32> {
 /// # Errors
 /// As for [`mark`].
 pub fn set_mark(client: SocketAddr, server: SocketAddr, mark: u32) -> io::Result<()> {
-    ask(NEW, REQUEST | ACK, client, server, Some(mark)).map(drop)
+    let flags = REQUEST | ACK;
+    ask(&Question { kind: NEW, flags, client, server, mark: Some(mark) }).map(drop)
+}
+
+/// A message that asks about a connection, or changes its mark.
+struct Question {
+    kind: u16,
+    flags: u16,
+    client: SocketAddr,
+    server: SocketAddr,
+    mark: Option<u32>,
 }
 
 /// A socket to the kernel, and the number of the last question.
@@ -78,20 +88,14 @@ struct Kernel {
 }
 
 /// Asks, and returns the mark in the answer; 0 if it has none.
-fn ask(
-    kind: u16,
-    flags: u16,
-    client: SocketAddr,
-    server: SocketAddr,
-    mark: Option<u32>,
-) -> io::Result<u32> {
+fn ask(question: &Question) -> io::Result<u32> {
     KERNEL.with_borrow_mut(|kernel| {
         let open = match kernel.take() {
             Some(open) => open,
             None => Kernel::open()?,
         };
         let open = kernel.insert(open);
-        let answer = open.ask(kind, flags, client, server, mark);
+        let answer = open.ask(question);
         let is_told = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
         };
@@ -111,17 +115,9 @@ impl Kernel {
     }
 
     /// Asks, and reads the answer, which is there when the question has been sent.
-    fn ask(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        client: SocketAddr,
-        server: SocketAddr,
-        mark: Option<u32>,
-    ) -> io::Result<u32> {
+    fn ask(&mut self, question: &Question) -> io::Result<u32> {
         self.number = self.number.wrapping_add(1);
-        let question = question(kind, flags, self.number, client, server, mark);
-        send(&self.socket, &question, SendFlags::empty())?;
+        send(&self.socket, &message(self.number, question), SendFlags::empty())?;
         for _ in 0..OLD_ANSWERS_MAX {
             let (len, _) = recv(&self.socket, &mut self.answer[..], RecvFlags::DONTWAIT)?;
             let answer = self.answer.get(..len).unwrap_or_default();
@@ -151,15 +147,9 @@ fn number_at(message: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The message that asks about a connection, or changes its mark.
-fn question(
-    kind: u16,
-    flags: u16,
-    number: u32,
-    client: SocketAddr,
-    server: SocketAddr,
-    mark: Option<u32>,
-) -> Vec<u8> {
+/// The bytes of a message with this number.
+fn message(number: u32, question: &Question) -> Vec<u8> {
+    let &Question { kind, flags, client, server, mark } = question;
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&kind.to_ne_bytes());
@@ -225,7 +215,9 @@ mod tests {
     #[test]
     fn a_question_has_its_length_and_both_ends() {
         let ends = ["192.0.2.1:1025", "198.51.100.7:80"].map(|end| end.parse().expect("an end"));
-        let message = question(NEW, REQUEST | ACK, 9, ends[0], ends[1], Some(0x0102_0304));
+        let (flags, mark) = (REQUEST | ACK, Some(0x0102_0304));
+        let [client, server] = ends;
+        let message = message(9, &Question { kind: NEW, flags, client, server, mark });
         assert_eq!(number_at(&message, 0), Some(message.len() as u32));
         assert_eq!(number_at(&message, 8), Some(9));
         let body = &message[HEADS_BYTES..];

@@ -4,10 +4,11 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use humboldt_acl::{Known, Login, RuleList, Subject};
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{AclKind, Config, HttpPort, Need};
+use humboldt_conf::{Config, HttpPort, Need};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
 use humboldt_http::{HeadLimits, Method, RequestHead};
+use humboldt_proxy::own_page_in;
 use humboldt_sys::local_time::utc_offset_s;
 
 use super::ExplainError;
@@ -107,11 +108,7 @@ impl Asked {
     /// Whether it is for a page of the proxy's own: at an address of this machine, or under the
     /// proxy's name.
     fn is_own_page(&self, config: &Config) -> bool {
-        let path = self.url.path_and_query();
-        let is_page = path.starts_with(b"/squid-internal-mgr/")
-            || path
-                .strip_prefix(b"/metrics")
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"?"));
+        let is_page = own_page_in(self.url.path_and_query()).is_some();
         let is_name = |name: &Option<String>| {
             name.as_ref().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(self.url.host()))
         };
@@ -204,12 +201,6 @@ fn chosen_port<'c>(cli: &Cli, config: &'c Config) -> Result<Option<&'c HttpPort>
         Some(port) => Ok(Some(port)),
         None => Err(ExplainError::Usage(format!("no http_port has the name or number `{wanted}`"))),
     }
-}
-
-/// Whether an ACL of the configuration names PURGE, without which it is refused.
-pub(super) fn names_purge(config: &Config) -> bool {
-    let is_purge = |value: &String| value.eq_ignore_ascii_case("PURGE");
-    config.acl.iter().any(|acl| acl.kind == AclKind::Method && acl.values.iter().any(is_purge))
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             end = decision;
             break;
         }
-        if list.name == "http_access" && asked.is_purge() && !asked::names_purge(config) {
+        if list.name == "http_access" && asked.is_purge() && !snapshot.purge_is_enabled {
             out.push_str("\nPURGE is refused, as no ACL names it (docs/purging.md).\n");
             end = End::Refused;
             break;

@@ -18,6 +18,13 @@ pub(crate) fn is_internal(request: &Request) -> bool {
     page_name(request).is_some()
 }
 
+/// The name of a page of the proxy's own in a path, with the query behind it; that of the metrics
+/// is empty.
+pub fn page_in(path: &[u8]) -> Option<&[u8]> {
+    let is_end = |rest: &&[u8]| rest.first().is_none_or(|&byte| byte == b'?');
+    path.strip_prefix(MANAGER_PREFIX).or_else(|| path.strip_prefix(METRICS_PATH).filter(is_end))
+}
+
 /// The name of the requested page.
 pub(crate) fn page_name(request: &Request) -> Option<&str> {
     // The rules have judged the URL of the client.
@@ -25,12 +32,7 @@ pub(crate) fn page_name(request: &Request) -> Option<&str> {
         return None;
     }
     let path = request.url.path_and_query();
-    let name = match path.strip_prefix(MANAGER_PREFIX) {
-        Some(name) => name,
-        None => path
-            .strip_prefix(METRICS_PATH)
-            .filter(|rest| rest.first().is_none_or(|&byte| byte == b'?'))?,
-    };
+    let name = page_in(path)?;
     if !is_own(request) {
         return None;
     }

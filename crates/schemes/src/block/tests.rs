@@ -239,13 +239,7 @@ fn more_than_can_wait_is_refused(io: Io) {
     let file = &*scratch.file;
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let closed = gate.lock();
-    let bound = if io == Io::Threads {
-        keep_threads_busy(file, &gate);
-        super::threads::QUEUED_MAX
-    } else {
-        // Nothing is submitted before the end of this turn.
-        super::uring::ONE_KIND_MAX + super::uring::WAITING_MAX
-    };
+    let bound = most_of_one_kind(io, file, &gate);
     run(async {
         let busy = file.in_flight();
         let reads: Vec<_> = (0..bound).map(|_| file.read(0, Buffer::new(1))).collect();
@@ -265,12 +259,7 @@ fn reads_have_a_queue_of_their_own(io: Io) {
     let file = &*scratch.file;
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let closed = gate.lock();
-    let bound = if io == Io::Threads {
-        keep_threads_busy(file, &gate);
-        super::threads::QUEUED_MAX
-    } else {
-        super::uring::ONE_KIND_MAX + super::uring::WAITING_MAX
-    };
+    let bound = most_of_one_kind(io, file, &gate);
     run(async {
         let writes: Vec<_> =
             (0..bound).map(|at| begin_write(file, at as u64 * 512, 512, 1)).collect();
@@ -305,6 +294,16 @@ fn a_write_finds_a_place_among_any_number_of_reads_and_the_other_way_round() {
         }
     });
     assert!(file.wait_idle(PATIENCE));
+}
+
+/// The most reads, or writes, that are taken while no operation can end: until the gate opens, or,
+/// in a ring, until the end of this turn, before which nothing is submitted.
+fn most_of_one_kind(io: Io, file: &dyn BlockFile, gate: &Arc<parking_lot::Mutex<()>>) -> usize {
+    if io == Io::Threads {
+        keep_threads_busy(file, gate);
+        return super::threads::QUEUED_MAX;
+    }
+    super::uring::ONE_KIND_MAX + super::uring::WAITING_MAX
 }
 
 /// Lets every thread of a file wait for a gate; returns when they do.
