@@ -10,6 +10,7 @@
     reason = "a test says what it skips or measures where the test runner shows it"
 )]
 
+pub mod authority;
 pub mod client;
 pub mod dns;
 pub mod message;

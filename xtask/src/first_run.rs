@@ -80,7 +80,7 @@ fn without_configuration(stage: &mut Stage, page: &mut Page) -> Outcome {
          Every command on this page was run, and is shown with its output. The servers are nginx on this machine, with files made \
          for this page; so every address is 127.0.0.1. `/tmp/first-run` stands for a temporary directory. `cargo xtask first-run` \
          makes this page again.\n\n\
-         Objects fetched over https pass through a tunnel and are not cached: Humboldt has no TLS. The examples with apt and pip \
+         Objects fetched over https pass through a tunnel and are not cached. The examples with apt and pip \
          use http for that reason.",
     );
     page.prose(

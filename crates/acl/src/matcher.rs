@@ -123,6 +123,12 @@ pub(crate) enum Matcher {
     LocalPort(RangeSet<u16>),
     /// Names of `http_port`.
     PortName(Box<[String]>),
+    /// An attribute of the client's certificate has one of these values.
+    Certificate {
+        attribute: Box<str>,
+        of_issuer: bool,
+        values: Box<[String]>,
+    },
     /// Names of `cache_peer`.
     PeerName(Box<[String]>),
     PeerNameRegex(RegexList),
@@ -229,6 +235,13 @@ impl Acl {
             Matcher::Port(ports) => ports.contains(subject.port),
             Matcher::LocalPort(ports) => ports.contains(subject.local_port),
             Matcher::PortName(names) => is_among(names, subject.port_name),
+            Matcher::Certificate { attribute, of_issuer, values } => {
+                let name = subject.certificate.map(|certificate| match of_issuer {
+                    true => &certificate.issuer,
+                    false => &certificate.subject,
+                });
+                is_among(values, name.and_then(|name| name.value(attribute)))
+            }
             Matcher::PeerName(names) => is_among(names, subject.late.peer_name),
             Matcher::PeerNameRegex(regexes) => {
                 subject.late.peer_name.is_some_and(|name| regexes.is_match(name.as_bytes()))

@@ -222,6 +222,8 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::LocalPort => Matcher::LocalPort(numbers(values, "a port or a range of ports")?),
         AclKind::MyPortName => Matcher::PortName(values.into()),
         AclKind::PeerName => Matcher::PeerName(values.into()),
+        AclKind::UserCert => certificate(values, false)?,
+        AclKind::CaCert => certificate(values, true)?,
         AclKind::HierCode => Matcher::Hierarchy(values.into()),
         AclKind::SquidError => Matcher::Error(values.into()),
         AclKind::PeerNameRegex => Matcher::PeerNameRegex(regexes()?),
@@ -268,6 +270,8 @@ fn needs_values(kind: AclKind) -> bool {
         kind,
         AclKind::ReqHeader
             | AclKind::RepHeader
+            | AclKind::UserCert
+            | AclKind::CaCert
             | AclKind::MaxConn
             | AclKind::MaxUserIp
             | AclKind::Random
@@ -289,6 +293,13 @@ fn has(values: &[String]) -> Matcher {
         true => Matcher::Always(true),
         false => Matcher::Has { request: is_named("request"), response: is_named("response") },
     }
+}
+
+/// An attribute of certificates, and its values.
+fn certificate(values: &[String], of_issuer: bool) -> Result<Matcher, AclProblem> {
+    let (attribute, values) = values.split_first().ok_or(AclProblem::Missing)?;
+    let attribute = attribute.as_str().into();
+    Ok(Matcher::Certificate { attribute, of_issuer, values: values.into() })
 }
 
 fn marks(values: &[String]) -> Result<Box<[NetfilterMark]>, AclProblem> {

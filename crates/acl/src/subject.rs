@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use humboldt_base::certificate::Certificate;
 use humboldt_http::{RequestHead, ResponseHead};
 
 use crate::annotations::Annotated;
@@ -58,6 +59,8 @@ pub struct Subject<'a> {
     pub local_port: u16,
     /// `name=` of the `http_port`, if it has one.
     pub port_name: Option<&'a str>,
+    /// The certificate of the client, if it has shown one.
+    pub certificate: Option<&'a Certificate>,
     /// Method as in the request line.
     pub method: &'a [u8],
     /// Scheme of the URL, such as `http`; empty for CONNECT.
@@ -105,6 +108,7 @@ impl Default for Subject<'_> {
             local_ip: nobody,
             local_port: 0,
             port_name: None,
+            certificate: None,
             method: b"",
             scheme: b"",
             host: b"",

@@ -64,6 +64,7 @@ fn subject() -> Subject<'static> {
         local_ip: ip("10.0.0.254"),
         local_port: 3128,
         port_name: Some("inner"),
+        certificate: None,
         method: b"GET",
         scheme: b"http",
         host: b"www.example.com",

@@ -38,6 +38,14 @@ counters! {
     ClientsGivenWay = "client_connections_given_way_total";
     /// Client connections closed because their address had `client_ip_max_connections` already.
     ClientsTurnedAway = "client_connections_turned_away_total";
+    /// Connections of clients that agreed on TLS.
+    TlsHandshakes = "client_tls_handshakes_total";
+    /// Of these, connections that went on with the session of an earlier one.
+    TlsResumed = "client_tls_resumed_total";
+    /// Connections of clients to ports with TLS that did not agree on it.
+    TlsFailures = "client_tls_failures_total";
+    /// Handshakes that were closed because newer ones needed their places.
+    TlsGivenWay = "client_tls_given_way_total";
     /// Requests received from clients.
     ClientRequests = "client_http_requests_total";
     /// Requests answered from the cache (any kind of hit).

@@ -1,6 +1,7 @@
 //! Parts that every other crate may use: named limits, the clock, dates, seeded randomness, XXH3,
 //! wrapping of Markdown, annotations, and the table of counters. Nothing here does I/O.
 
+pub mod certificate;
 pub mod civil;
 pub mod clock;
 pub mod counters;

@@ -140,9 +140,11 @@ fn unknown(word: &str, name: &str) -> String {
         "SRCEUI48" | "SRCEUI64" | ">eui" => "hardware addresses are not sent to helpers",
         ">A" => "the names of clients are not looked up for helpers",
         _ if name.starts_with("USER_") || name.starts_with("CA_CERT") => {
-            "certificates of clients are not read yet"
+            "certificates of clients are not sent to helpers"
         }
-        _ if name.starts_with("ssl::") || name.starts_with("tls::") => "TLS is not looked into yet",
+        _ if name.starts_with("ssl::") || name.starts_with("tls::") => {
+            "TLS is for logs and ACLs only"
+        }
         _ => match crate::log_codes::longest(name) {
             Some((_, length)) if length == name.len() => "this is not known when a rule is asked",
             _ => "there is no such code",

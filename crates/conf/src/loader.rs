@@ -60,8 +60,6 @@ struct Loader {
     seen: HashSet<&'static str>,
     /// Files being read, outermost first.
     open_files: Vec<PathBuf>,
-    /// There are ports of kinds that cannot be opened.
-    other_ports: bool,
 }
 
 /// One `if` whose `endif` has not come yet.
@@ -81,7 +79,6 @@ impl Loader {
             filters: Filters::default(),
             seen: HashSet::new(),
             open_files: Vec::new(),
-            other_ports: false,
         };
         let mut text = PREDEFINED.to_owned();
         for directive in table::WORKING.iter().filter(|d| !d.default.is_empty()) {
@@ -100,7 +97,7 @@ impl Loader {
         self.state.explain_undefined();
         self.state.check_used_groups(&self.config.acl);
         self.filters.settle(&self.config.run_without, &mut self.state.diagnostics);
-        if self.config.http_port.is_empty() {
+        if self.config.ports().next().is_none() {
             self.default_port();
         }
         let Self { mut config, mut state, .. } = self;
@@ -131,7 +128,7 @@ impl Loader {
     /// Files of old versions of Squid need not say where to listen; a file whose ports are all of
     /// kinds that cannot be opened means something else.
     fn default_port(&mut self) {
-        if self.other_ports {
+        if self.state.has_other_ports {
             let help = "write `http_port 3128` to serve plain HTTP as well";
             self.state.report_general(Severity::Error, "there is no port that can be opened", help);
             return;
@@ -317,7 +314,7 @@ impl Loader {
                 line.note(&name, format!("`{}` has no effect: {why}", name.text), None);
             }
             Status::Unsupported(why) => {
-                self.other_ports |= matches!(directive.name, "https_port" | "ftp_port");
+                line.state.has_other_ports |= directive.name == "ftp_port";
                 if !self.filters.take(directive, why, &mut line) {
                     line.warn(&name, format!("`{}` is not supported yet: {why}", name.text), None);
                 }

@@ -60,6 +60,11 @@ codes! {
     "err_code" => ErrorName, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
     "note" => Note, "The annotations of this name, with a comma between them, or `%{NAME:;}note` with a semicolon; or, without a name, all of them as `name: value` lines.";
     "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
+    "us" => CertificateUser, "Name of the user in the certificate of the client: its `emailAddress`.";
+    "ssl::>cert_subject" => CertificateSubject, "Subject of the certificate of the client, in one line: `/O=Example/CN=alice`.";
+    "ssl::>cert_issuer" => CertificateIssuer, "Issuer of that certificate, in the same form.";
+    "ssl::>negotiated_version" => TlsVersion, "Version of TLS with the client: `TLS/1.3`.";
+    "ssl::>negotiated_cipher" => TlsCipher, "Cipher with the client, as OpenSSL names it.";
     "rule" => Rule, "File and line of the rule that has refused the request or its answer: `/etc/squid/squid.conf:12`.";
 }
 
@@ -90,7 +95,6 @@ impl LogCode {
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
-    (&["us"], "certificates of clients are not asked for"),
     (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
     (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
@@ -101,7 +105,10 @@ const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["sn", "master_xaction", "request_attempts"], "requests and attempts are not numbered"),
     (&[">eui"], "hardware addresses are not looked up"),
     (&[">qos", "<qos", ">nfmark", "<nfmark"], "marks of packets are not read"),
-    (&["ssl::", "tls::"], "TLS is not looked into"),
+    (
+        &["ssl::", "tls::"],
+        "this is about the interception of TLS, which is not implemented, or about TLS with servers",
+    ),
     (&["icap::", "adapt::"], "content adaptation is not implemented"),
     (
         &["proxy_protocol::", "transport::"],

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -87,6 +88,10 @@ pub(crate) struct State {
     pub(crate) acls: HashMap<String, KnownAcl>,
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
+    /// Address, host name and number of the ports of all kinds.
+    pub(crate) ports: Vec<(Option<IpAddr>, Option<String>, u16)>,
+    /// There is a port of a kind that cannot be opened.
+    pub(crate) has_other_ports: bool,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
     undefined: Vec<Undefined>,

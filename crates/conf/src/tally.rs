@@ -63,11 +63,11 @@ mod tests {
     #[test]
     fn the_sum_of_a_file() {
         let text = "http_port 1\nhttp_access allow all\nacl a src 1.2.3.4\nhttp_access maybe all\n\
-                    https_port 443\nhttps_port 444\nno_such_word 1\n";
+                    ftp_port 443\nftp_port 444\nno_such_word 1\n";
         let (_, found) = parse_str("t", text);
         let sum = found.summary();
         assert!(sum.starts_with("3 lines work\n"), "{sum}");
-        assert!(sum.contains("2 lines are not supported yet:\n  https_port (2 lines): "), "{sum}");
+        assert!(sum.contains("2 lines are not supported yet:\n  ftp_port (2 lines): "), "{sum}");
         assert!(sum.ends_with("1 lines are refused, 1 are no directives\n"), "{sum}");
     }
 

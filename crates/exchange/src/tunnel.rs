@@ -57,6 +57,8 @@ impl TunnelEnd {
     }
 
     pub(crate) fn server(stream: Rc<Stream>, early: Vec<u8>) -> Self {
+        // A tunnel that breaks must not look as if it had ended.
+        stream.leave_end_to_caller();
         Self { early, wire: Wire::Server(stream) }
     }
 
@@ -94,10 +96,13 @@ impl Wire {
         }
     }
 
-    fn shut_down(&self) {
+    fn poll_shut_down(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.stream() {
-            Ok(stream) => _ = stream.shut_down_write(),
-            Err(pipe) => pipe.shut_down(),
+            Ok(stream) => stream.poll_shut_down_write(cx).map(drop),
+            Err(pipe) => {
+                pipe.shut_down();
+                Poll::Ready(())
+            }
         }
     }
 
@@ -160,8 +165,8 @@ impl Direction {
             self.sent = 0;
             if self.ended {
                 if !self.closed {
+                    ready!(to.poll_shut_down(cx));
                     self.closed = true;
-                    to.shut_down();
                 }
                 return Poll::Ready(Ok(()));
             }

@@ -115,7 +115,7 @@ impl Ports {
 /// address.
 fn places(config: &Config) -> Vec<(Place, Arc<HttpPort>)> {
     let mut places = Vec::new();
-    for port in &config.http_port {
+    for port in config.ports() {
         let found = port.host.as_deref().map(|host| {
             (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next())
         });

@@ -193,7 +193,7 @@ fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
 
 /// Whether the program connects from the addresses of clients, or sets or reads netfilter marks.
 fn needs_net_admin(config: &Config) -> bool {
-    config.http_port.iter().any(|port| port.mode == PortMode::Tproxy)
+    config.ports().any(|port| port.mode == PortMode::Tproxy)
         || !config.tcp_outgoing_mark.is_empty()
         || !config.mark_client_packet.is_empty()
         || !config.mark_client_connection.is_empty()

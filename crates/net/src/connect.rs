@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use humboldt_tls::Fault;
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -70,6 +71,9 @@ pub enum ConnectError {
     /// There was no descriptor for a socket, so that the server was not asked.
     #[error("no descriptor is free: {0}")]
     NoDescriptor(io::Error),
+    /// There is a connection, but no TLS.
+    #[error("{0}")]
+    Tls(#[from] Fault),
     /// Anything else.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -209,6 +213,7 @@ pub fn is_shortage(error: &io::Error) -> bool {
 fn more_telling(a: ConnectError, b: ConnectError) -> ConnectError {
     fn rank(error: &ConnectError) -> u8 {
         match error {
+            ConnectError::Tls(_) => 6,
             ConnectError::NoDescriptor(_) => 5,
             ConnectError::Refused(_) => 4,
             ConnectError::Timeout => 3,

@@ -1,4 +1,4 @@
-//! Connections (TCP and Unix sockets), listeners, DNS, connecting, connection pools.
+//! Connections (TCP, Unix sockets, TLS), listeners, DNS, connecting, connection pools.
 //!
 //! This crate knows sockets and time but no HTTP and no requests. Types that live on one core are
 //! `Rc` inside and not `Send`; types that cores share ([`dns::NameCache`]) document that.
@@ -12,6 +12,7 @@ pub mod pool;
 mod port_owner;
 pub mod proxy_header;
 mod stream;
+pub mod tls;
 
 pub use own_address::is_own_address;
 pub use stream::Stream;

@@ -49,6 +49,9 @@ pub trait Poolable {
 impl Poolable for Stream {
     /// Without a system call, unless something has happened since the last reading.
     fn is_reusable(&self) -> bool {
+        if let Self::Tls(tls) = self {
+            return tls.is_quiet();
+        }
         let happened = self.try_io(Interest::READABLE, || match tcp::peer_state(self) {
             PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
             state @ (PeerState::Sent | PeerState::Closed) => Ok(state),
@@ -71,6 +74,8 @@ pub struct ServerKey {
     pub host: Box<[u8]>,
     /// TCP port.
     pub port: u16,
+    /// Number of the settings of TLS by which it was verified; 0 without TLS.
+    pub tls: u32,
     /// From where.
     pub local: Local,
 }
@@ -96,19 +101,24 @@ pub struct ServerRef<'a> {
     pub host: &'a [u8],
     /// TCP port.
     pub port: u16,
+    /// See [`ServerKey::tls`].
+    pub tls: u32,
     /// From where.
     pub local: Local,
 }
 
 impl Equivalent<ServerKey> for ServerRef<'_> {
     fn equivalent(&self, key: &ServerKey) -> bool {
-        self.port == key.port && self.local == key.local && *self.host == *key.host
+        self.port == key.port
+            && self.tls == key.tls
+            && self.local == key.local
+            && *self.host == *key.host
     }
 }
 
 impl From<&ServerRef<'_>> for ServerKey {
     fn from(server: &ServerRef<'_>) -> Self {
-        Self { host: server.host.into(), port: server.port, local: server.local }
+        Self { host: server.host.into(), port: server.port, tls: server.tls, local: server.local }
     }
 }
 
@@ -230,8 +240,8 @@ mod tests {
 
     const LOCAL: Local =
         Local { v4: None, v6: None, is_foreign: false, marks: PacketMarks { tos: 0, mark: 0 } };
-    const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, local: LOCAL };
-    const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, local: LOCAL };
+    const A: ServerRef<'static> = ServerRef { host: b"a.example", port: 80, tls: 0, local: LOCAL };
+    const B: ServerRef<'static> = ServerRef { host: b"a.example", port: 81, tls: 0, local: LOCAL };
 
     fn take(pool: &Pool<ServerKey, Stream>, key: ServerRef<'_>) -> Option<Stream> {
         pool.checkout(&key, |_| true)

@@ -11,6 +11,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::tls::{TlsFacts, TlsStream};
+
 /// A connection. It is read and written through a shared reference, like a socket of tokio. Its
 /// descriptor ([`AsFd`]) is that of the socket that carries the bytes.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub enum Stream {
     /// the connection, from a whole one. So no client may be served on one as long as such answers
     /// are passed on without a length.
     Unix(UnixStream),
+    /// TLS over one of the others. What the socket reports is about the bytes on the wire.
+    Tls(Box<TlsStream>),
 }
 
 /// What is the same for every socket.
@@ -31,6 +35,21 @@ macro_rules! each {
         match $stream {
             Stream::Tcp($socket) => $do,
             Stream::Unix($socket) => $do,
+            Stream::Tls(tls) => {
+                let $socket = tls.carrier();
+                $do
+            }
+        }
+    };
+}
+
+/// What is the same for every socket that carries the bytes as they are.
+macro_rules! plain {
+    ($stream:expr, $tls:ident => $encrypted:expr, $socket:ident => $do:expr) => {
+        match $stream {
+            Stream::Tcp($socket) => $do,
+            Stream::Unix($socket) => $do,
+            Stream::Tls($tls) => $encrypted,
         }
     };
 }
@@ -44,6 +63,7 @@ impl Stream {
         match self {
             Self::Tcp(socket) => socket.local_addr(),
             Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(tls) => tls.carrier().local_addr(),
         }
     }
 
@@ -53,7 +73,9 @@ impl Stream {
     /// # Errors
     /// The packet filter does not know the connection, or cannot be asked.
     pub fn original_destination(&self) -> io::Result<SocketAddr> {
-        let Self::Tcp(socket) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let Self::Tcp(socket) = self.socket() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let local = socket.local_addr()?;
         let socket = socket2::SockRef::from(socket);
         // A socket for both families has IPv4 connections too.
@@ -66,12 +88,12 @@ impl Stream {
 
     /// Reads what is there.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        each!(self, socket => socket.try_read(buffer))
+        plain!(self, tls => tls.try_read(buffer), socket => socket.try_read(buffer))
     }
 
     /// Writes what the stream takes at once.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        each!(self, socket => socket.try_write(bytes))
+        plain!(self, tls => tls.try_write_vectored(&[IoSlice::new(bytes)]), socket => socket.try_write(bytes))
     }
 
     /// Writes until the system has all of `bytes`, of which the rest is left.
@@ -95,7 +117,7 @@ impl Stream {
 
     /// As [`Stream::try_write`], from several places.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        each!(self, socket => socket.try_write_vectored(parts))
+        plain!(self, tls => tls.try_write_vectored(parts), socket => socket.try_write_vectored(parts))
     }
 
     /// Whether bytes that were taken wait in the stream for room in its socket:
@@ -103,17 +125,18 @@ impl Stream {
     pub fn has_unsent(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(tls) => tls.has_unsent(),
         }
     }
 
     /// Ready when there may be something to read.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, socket => socket.poll_read_ready(cx))
+        plain!(self, tls => tls.poll_read_ready(cx), socket => socket.poll_read_ready(cx))
     }
 
     /// Ready when the stream may take more.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, socket => socket.poll_write_ready(cx))
+        plain!(self, tls => tls.poll_write_ready(cx), socket => socket.poll_write_ready(cx))
     }
 
     /// Reads once, as the only user of the stream: a short read tells tokio that there is no more,
@@ -123,8 +146,15 @@ impl Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if let Self::Tls(_) = self {
+            return self.poll_read_shared(cx, buffer);
+        }
         let mut read = ReadBuf::new(buffer);
-        ready!(each!(self, socket => Pin::new(socket).poll_read(cx, &mut read)))?;
+        ready!(match self {
+            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, &mut read),
+            Self::Unix(socket) => Pin::new(socket).poll_read(cx, &mut read),
+            Self::Tls(_) => Poll::Ready(Ok(())),
+        })?;
         Poll::Ready(Ok(read.filled().len()))
     }
 
@@ -132,7 +162,7 @@ impl Stream {
     pub fn poll_peek(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(socket) => socket.poll_peek(cx, &mut ReadBuf::new(buffer)),
-            Self::Unix(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Unix(_) | Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -154,7 +184,11 @@ impl Stream {
     /// Waits for something that the socket reports, such as the other side's end. Bytes to read
     /// are those on the wire.
     pub async fn ready(&self, interest: Interest) -> io::Result<tokio::io::Ready> {
-        each!(self, socket => socket.ready(interest).await)
+        match self.socket() {
+            Self::Tcp(socket) => socket.ready(interest).await,
+            Self::Unix(socket) => socket.ready(interest).await,
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The result of `look`, which looks at the socket itself: called if `interest` may have
@@ -167,9 +201,44 @@ impl Stream {
         each!(self, socket => socket.try_io(interest, look))
     }
 
-    /// Ends our sending side: the peer reads the end of the stream, and may still send.
-    pub fn shut_down_write(&self) -> io::Result<()> {
-        humboldt_sys::tcp::shutdown_write(self)
+    /// Ends our sending side: the peer reads the end of the stream, and may still send. With TLS
+    /// the end is told first, which may have to wait for room in the socket.
+    pub fn poll_shut_down_write(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Self::Tls(tls) = self {
+            ready!(tls.poll_end(cx))?;
+        }
+        Poll::Ready(humboldt_sys::tcp::shutdown_write(self))
+    }
+
+    /// The end of the stream means something: it is told only where the caller
+    /// [ends](Stream::poll_shut_down_write) it in order, and never because it is dropped.
+    pub fn leave_end_to_caller(&self) {
+        if let Self::Tls(tls) = self {
+            tls.leave_end_to_caller();
+        }
+    }
+
+    /// Tells the other side of TLS that the stream ends, if that can be done without waiting.
+    pub fn end_at_once(&self) {
+        if let Self::Tls(tls) = self {
+            tls.end_at_once();
+        }
+    }
+
+    /// The facts about its TLS, if it has any.
+    pub fn tls(&self) -> Option<TlsFacts> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tls(tls) => Some(tls.facts()),
+        }
+    }
+
+    /// The stream of the socket itself.
+    fn socket(&self) -> &Self {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => self,
+            Self::Tls(tls) => tls.carrier().socket(),
+        }
     }
 }
 
@@ -240,7 +309,7 @@ mod tests {
             let mut rest = &bytes[..];
             poll_fn(|cx| ours.poll_write_all(cx, &mut rest)).await.expect("written");
             assert!(rest.is_empty() && !ours.has_unsent());
-            ours.shut_down_write().expect("shut down");
+            poll_fn(|cx| ours.poll_shut_down_write(cx)).await.expect("shut down");
         };
         let ((), received) = tokio::join!(sending, read_all(&mut theirs));
         assert!(received == bytes);

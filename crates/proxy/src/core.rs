@@ -14,9 +14,13 @@ use humboldt_exchange::{CoreIo, ServerExchange};
 use humboldt_net::connect::{self, ConnectError, ConnectOptions};
 use humboldt_net::dns::{Answer, Asker, DnsError, NameAnswer, Resolver};
 use humboldt_net::pool::Pool;
+use humboldt_net::tls;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
+use humboldt_tls::{ClientSide, Fault};
+use tokio::time::Instant;
 
 use crate::config::snapshot::Snapshot;
+use crate::handshake::Handshakes;
 use crate::outcome::AccessLog;
 use crate::request::{ConnFacts, Request};
 use crate::shared::Shared;
@@ -52,6 +56,15 @@ pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError
 /// Looks up names without name servers.
 pub type NamesInMemory = Box<dyn Fn(&str) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
+/// A server that TLS is spoken with.
+#[derive(Copy, Clone)]
+pub(crate) struct Secure<'a> {
+    /// The settings.
+    pub(crate) side: &'a ClientSide,
+    /// The host whose certificate it must have, unless the settings name another one.
+    pub(crate) host: &'a [u8],
+}
+
 /// One core's state.
 pub struct Core {
     /// Number of the core, from 0.
@@ -76,6 +89,8 @@ pub struct Core {
     first_spare_descriptor: u64,
     /// Descriptors from this number on are not for clients.
     first_reserved_descriptor: u64,
+    /// Handshakes of its clients.
+    pub(crate) handshakes: Handshakes,
     /// Every running purge holds one reference.
     pub(crate) purges_under_way: Rc<()>,
     /// Notified when a connection ends.
@@ -100,6 +115,7 @@ impl Core {
             names: RefCell::new(None),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
+            handshakes: Handshakes::default(),
             purges_under_way: Rc::new(()),
             connection_ended: tokio::sync::Notify::new(),
             shared,
@@ -222,13 +238,14 @@ impl Core {
         self.names.replace(Some(names));
     }
 
-    /// Connects to a server; `read_timeout` is its time limit for the answer. If no descriptor is
+    /// Connects to a server, with TLS if `tls` says so; `read_timeout` is its time limit for the answer. If no descriptor is
     /// free, idle connections are closed.
     pub(crate) async fn connect(
         &self,
         addresses: &[IpAddr],
         port: u16,
         options: &ConnectOptions,
+        tls: Option<Secure<'_>>,
         read_timeout: Duration,
     ) -> Result<ServerExchange, ConnectError> {
         if let Some(network) = &*self.network.borrow() {
@@ -239,7 +256,14 @@ impl Core {
         }
         let connecting = || connect::connect(addresses, port, options);
         let is_short = |result: &_| matches!(result, Err(ConnectError::NoDescriptor(_)));
-        let connected = self.with_room(connecting, is_short).await?;
+        let began = Instant::now();
+        let mut connected = self.with_room(connecting, is_short).await?;
+        if let Some(Secure { side, host }) = tls {
+            let shaking = Box::pin(tls::connect(connected.stream, side, host));
+            let left = options.timeout.saturating_sub(began.elapsed());
+            let shaken = tokio::time::timeout(left, shaking).await;
+            connected.stream = shaken.unwrap_or(Err(Fault::TimedOut))?;
+        }
         Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
     }
 

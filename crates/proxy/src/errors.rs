@@ -49,6 +49,18 @@ macro_rules! error_pages {
                 matches!(self, Self::ProxyLoginRequired | Self::LoginRequired)
             }
 
+            /// Whether there was no connection to the server.
+            pub(crate) fn is_about_connecting(self) -> bool {
+                matches!(
+                    self,
+                    Self::ConnectFailure
+                        | Self::ConnectTimeout
+                        | Self::BadCertificate
+                        | Self::TlsRefused
+                        | Self::NoTls
+                )
+            }
+
             fn title(self) -> &'static str {
                 match self { $(ErrorPage::$variant => $title,)+ }
             }
@@ -90,7 +102,7 @@ error_pages! {
         "This proxy cannot do what the request asks for.";
     /// The URL's scheme cannot be served.
     UnsupportedScheme = "ERR_UNSUP_PROTO", 501, "http_request_error", "Protocol not supported",
-        "This proxy forwards http URLs, and https through CONNECT.";
+        "This proxy forwards URLs of http and https.";
     /// `Expect` other than 100-continue.
     ExpectationFailed = "ERR_EXPECT", 417, "http_request_error", "Expectation failed",
         "The only expectation that is understood is 100-continue.";
@@ -127,6 +139,15 @@ error_pages! {
     /// The server refused or could not be reached.
     ConnectFailure = "ERR_CONNECT_FAIL", 503, "destination_unavailable", "Connection failed",
         "The server could not be reached. It may be down or busy.";
+    /// The certificate of the server is not accepted.
+    BadCertificate = "ERR_SECURE_CONNECT_FAIL", 503, "tls_certificate_error", "No secure connection",
+        "The server cannot prove that it is the right one, so nothing was sent to it.";
+    /// The server refuses the TLS that it is offered.
+    TlsRefused = "ERR_SECURE_CONNECT_FAIL", 503, "tls_alert_received", "No secure connection",
+        "The server refuses a secure connection, so nothing was sent to it.";
+    /// There is no TLS with the server.
+    NoTls = "ERR_SECURE_CONNECT_FAIL", 503, "tls_protocol_error", "No secure connection",
+        "No secure connection to the server could be made, so nothing was sent to it.";
     /// No connection within `connect_timeout`.
     ConnectTimeout = "ERR_CONNECT_TIMEOUT", 504, "connection_timeout", "Connection timed out",
         "The server did not accept a connection in time.";

@@ -23,6 +23,7 @@ pub mod shared;
 mod callouts;
 mod client_counts;
 mod fetch;
+mod handshake;
 mod helped;
 mod lookup;
 mod outcome;
@@ -38,6 +39,7 @@ mod storing;
 mod tests;
 mod transaction;
 
+pub use config::error::CompileError;
 pub use config::snapshot;
 pub use outcome::AccessLog;
 pub use rules::own::page_in as own_page_in;

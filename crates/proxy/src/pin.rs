@@ -114,7 +114,8 @@ impl Pinned {
 }
 
 fn is_same(server: &ServerRef<'_>, key: &ServerKey) -> bool {
-    (server.host, server.port, server.local) == (&*key.host, key.port, key.local)
+    (server.host, server.port, server.tls, server.local)
+        == (&*key.host, key.port, key.tls, key.local)
 }
 
 impl std::fmt::Debug for Pin {

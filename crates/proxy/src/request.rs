@@ -13,6 +13,7 @@ use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
 use humboldt_logins::{Checked, ConnectionLogin, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
+use humboldt_net::tls::TlsFacts;
 use humboldt_store::Key;
 use humboldt_sys::conntrack;
 
@@ -37,6 +38,8 @@ pub(crate) struct ConnFacts {
     pub port: Arc<HttpPort>,
     /// Number of open connections of the client, if a rule asks for it.
     pub(crate) connections: Option<Connections>,
+    /// The facts about its TLS, if it has any.
+    pub(crate) tls: OnceCell<Box<TlsFacts>>,
     /// Annotations, for all its requests.
     pub(crate) notes: RefCell<Notes>,
     /// The login of the connection, with schemes that log connections in.

@@ -1,6 +1,6 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
@@ -21,6 +21,7 @@ use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
+use crate::handshake;
 use crate::pin::Pin;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
@@ -43,12 +44,26 @@ pub async fn serve_connection(
 ) {
     let Some(ends) = Ends::of(&core, &mut stream, client, &port).await else { return };
     keep_alive_probes(&stream, &port);
-    let connection = Rc::new(Connection::new(&core, ends, port));
+    let connection = Rc::new(Connection::new(&core, ends, Arc::clone(&port)));
     if connection.is_one_too_many() {
         core.count(Counter::ClientsTurnedAway, 1);
         tracing::debug!("{client}: its address has client_ip_max_connections already");
         connection.end();
         return;
+    }
+    if port.tls.is_some() {
+        let shaking = Box::pin(handshake::accept(&core, stream, client, &port));
+        let secured = tokio::select! {
+            secured = shaking => secured,
+            () = core.io.drain.notified() => None,
+        };
+        match secured {
+            Some(secured) => stream = secured,
+            None => return connection.end(),
+        }
+        let facts = stream.tls().unwrap_or_default();
+        core.count(Counter::TlsResumed, facts.is_resumed.into());
+        _ = connection.facts.tls.set(Box::new(facts));
     }
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
@@ -214,6 +229,7 @@ impl Connection {
             hardware: hardware_of(core, client),
             port,
             connections,
+            tls: OnceCell::new(),
             notes: RefCell::default(),
             mark: Cell::default(),
             login: ConnectionLogin::default(),

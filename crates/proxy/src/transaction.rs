@@ -119,6 +119,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
     let helped = request.helped.facts();
     let helped = helped.as_deref();
+    let tls = facts.tls.get();
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.chosen()),
@@ -142,6 +143,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         rule: outcome.fault.as_ref().and_then(|fault| fault.rule()),
         request: Some(&request.head.fields),
+        certificate: tls.and_then(|tls| tls.certificate.as_ref()),
+        tls: tls.map(|tls| (tls.version, tls.cipher.as_str())),
         notes: Some(&request.notes),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 22] = [
+const ROWS: [&str; 23] = [
     // For tests only.
     "humboldt-model",
     "humboldt-base",
@@ -20,6 +20,7 @@ const ROWS: [&str; 22] = [
     "humboldt-schemes",
     "humboldt-stores",
     "humboldt-logs",
+    "humboldt-tls",
     "humboldt-net",
     "humboldt-helpers",
     "humboldt-logins",

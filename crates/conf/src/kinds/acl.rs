@@ -233,6 +233,7 @@ fn read_values(
         let Some(token) = token else { return Ok(()) };
         if first && has_leading_name(kind) {
             first = false;
+            check_attribute(kind, &token)?;
             values.insert(0, token.text);
             continue;
         }
@@ -245,10 +246,25 @@ fn read_values(
     }
 }
 
+/// The attributes of certificates that Squid knows by name; all others have numbers.
+const ATTRIBUTES: [&str; 6] = ["DN", "C", "O", "CN", "L", "ST"];
+
+fn check_attribute(kind: AclKind, name: &Token) -> Result<(), Problem> {
+    let text = name.text.as_str();
+    let is_number = text.contains('.') && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let is_known = ATTRIBUTES.iter().any(|known| known.eq_ignore_ascii_case(text)) || is_number;
+    if is_known || !matches!(kind, AclKind::UserCert | AclKind::CaCert) {
+        return Ok(());
+    }
+    let problem = name.error(format!("`{text}` is not an attribute of certificates"));
+    Err(problem
+        .with_help("write DN, C, O, CN, L, ST or the number of another one, such as 2.5.4.11"))
+}
+
 /// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
-    matches!(kind, K::ReqHeader | K::RepHeader | K::Note)
+    matches!(kind, K::ReqHeader | K::RepHeader | K::Note | K::UserCert | K::CaCert)
 }
 
 /// The path in a value `"path"`, which is replaced by the lines of that file.

@@ -11,6 +11,7 @@ mod auth;
 mod auth_digest;
 mod auth_handshake;
 mod cache_dir;
+mod ciphers;
 mod dir_options;
 mod external;
 mod headers;
@@ -25,6 +26,7 @@ mod reference;
 mod rewriting;
 mod scalar;
 mod storage;
+mod tls;
 mod units;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
@@ -37,7 +39,9 @@ pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath, LogPlace};
 pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
-pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
+pub(crate) use network::{
+    ForwardedForKind, HttpsPorts, OutgoingAddresses, Ports, RelaxedParserKind,
+};
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use reference::options_table;
@@ -46,6 +50,7 @@ pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text,
 pub(crate) use storage::{
     DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,
 };
+pub(crate) use tls::OutgoingTls;
 pub(crate) use units::{Bytes, HeadBytes, KBytes, Millis, Seconds};
 
 use crate::diagnostics::Problem;

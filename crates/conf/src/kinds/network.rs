@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::Kind;
 use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
+use super::tls::{Side, TlsReader};
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::table::Status;
@@ -14,6 +15,8 @@ use crate::types::{
 
 /// `http_port` lines.
 pub(crate) struct Ports;
+/// `https_port` lines.
+pub(crate) struct HttpsPorts;
 /// `tcp_outgoing_address` lines.
 pub(crate) struct OutgoingAddresses;
 /// `forwarded_for`
@@ -21,11 +24,11 @@ pub(crate) struct ForwardedForKind;
 /// A [`RelaxedParser`].
 pub(crate) struct RelaxedParserKind;
 
-const NO_TLS: Status = Status::Ignored(
-    "TLS on listening ports is not implemented; the port serves plain HTTP and CONNECT tunnels",
+const NO_BUMP: Status = Status::Ignored(
+    "it is for the interception of TLS, which is not implemented; the port serves plain HTTP and CONNECT tunnels",
 );
 
-/// The options, in the order of the reference.
+/// The options of ports of both kinds, in the order of the reference.
 pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Works => {
         "accel" "", "The port of an accelerator in front of servers.";
@@ -56,7 +59,11 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Ignored("it is an option of `ftp_port`") => {
         "ftp-track-dirs" "", "FTP directories are tracked.";
     }
-    NO_TLS => {
+};
+
+/// Options of TLS on an `http_port`.
+pub(super) const PLAIN: &[OptionRow] = rows! {
+    NO_BUMP => {
         "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
         "sslBump" "", "Old name of `ssl-bump`.";
         "generate-host-certificates" "[=on|off]", "Certificates are made for intercepted hosts.";
@@ -77,6 +84,51 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
 };
 
+const NO_DH: Status = Status::Ignored(
+    "keys are exchanged over elliptic curves: X25519, P-256, P-384, and with ML-KEM",
+);
+const NO_HOSTS: Status = Status::Ignored("the port has the certificates that it names");
+
+/// Options of TLS on an `https_port`.
+pub(super) const SECURE: &[OptionRow] = rows! {
+    Status::Works => {
+        "tls-cert" "=FILE", "Certificate, in PEM, and behind it those of its authorities. There may be several: the name that the client asks for decides, then the kind of key; without a name that fits it is the first.";
+        "tls-key" "=FILE", "Key of the certificate in front of it, if that is not in the same file. Keys with a passphrase are refused.";
+        "tls-min-version" "=1.N", "Oldest version of TLS: 1.2, which is the oldest here, or 1.3.";
+        "tls-options" "=LIST", "As `options`.";
+        "tls-cipher" "=LIST", "As `cipher`.";
+        "tls-cafile" "=FILE", "As `cafile`.";
+        "tls-capath" "=DIR", "As `capath`.";
+        "tls-crlfile" "=FILE", "As `crlfile`.";
+        "tls-flags" "=LIST", "As `sslflags`.";
+        "tls-clientca" "=FILE", "As `clientca`.";
+        "tls-default-ca" "[=off]", "The authorities of the system count for certificates of clients too.";
+        "tls-no-npn" "", "No NPN, the predecessor of ALPN: it is so in any case.";
+        "cert" "=FILE", "Old name of `tls-cert`.";
+        "key" "=FILE", "Old name of `tls-key`.";
+        "version" "=N", "Old form of `tls-min-version`: 1 for all, 6 for TLS 1.2 only.";
+        "options" "=LIST", "Words with `,` or `:` between them: `NO_TLSv1_2`, `NO_TLSv1_3`, `NO_TICKET`, `CIPHER_SERVER_PREFERENCE`. What OpenSSL says of older versions is so in any case.";
+        "cipher" "=LIST", "Ciphers of TLS 1.2, in OpenSSL's language. Those of TLS 1.3 are always offered.";
+        "clientca" "=FILE", "Clients must have a certificate from these authorities.";
+        "cafile" "=FILE", "Authorities for certificates of clients, in place of `clientca`, which still asks for them.";
+        "capath" "=DIR", "The same, one a file.";
+        "crlfile" "=FILE", "Certificates of clients that are revoked, PEM or DER. Then each must be covered by a list that is not too old.";
+        "sslflags" "=LIST", "`CONDITIONAL_AUTH`: clients without a certificate are served. `DELAYED_AUTH`: nobody is asked for one, with a warning. `NO_SESSION_REUSE`, `NO_DEFAULT_CA`, `VERIFY_CRL`, `VERIFY_CRL_ALL`.";
+    }
+    NO_DH => {
+        "tls-dh" "=[CURVE:]FILE", "Parameters of the key exchange.";
+        "dhparams" "=FILE", "Old name of `tls-dh`.";
+    }
+    Status::Ignored("sessions belong to their port anyway") => {
+        "tls-context" "=ID", "Identity of sessions.";
+        "sslcontext" "=ID", "Old name of `tls-context`.";
+    }
+    NO_HOSTS => {
+        "generate-host-certificates" "[=on|off]", "Certificates are made for intercepted hosts.";
+        "dynamic_cert_mem_cache_size" "=SIZE", "Memory for them.";
+    }
+};
+
 impl Kind for Ports {
     type Out = Vec<HttpPort>;
     const NAME: &'static str = "port";
@@ -85,32 +137,82 @@ impl Kind for Ports {
         let spec = line.expect("a port")?;
         let mut port = read_spec(&spec)?;
         while let Some(token) = line.next()? {
-            if options::is_wanted(OPTIONS, &token, line)? {
-                let (name, value) = options::split(&token);
-                if !mode_option(&mut port, &token, name)?
-                    && !accel_option(&mut port, &token, name, value)?
-                {
-                    other_option(&mut port, &token, name, value)?;
-                }
+            if options::is_wanted(OPTIONS.iter().chain(PLAIN), &token, line)? {
+                plain_option(&mut port, &token)?;
             }
         }
-        if port.requires_proxy_header && port.mode.is_intercepted() {
-            let message = "a redirected connection has no header of the PROXY protocol";
-            return Err(spec.error(message).with_help("give each a port of its own"));
-        }
-        if let Some(other) =
-            out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
-            && other.host == port.host
-        {
-            // As in Squid, where only the first can be opened.
-            let message =
-                format!("port {} is already listened on: this line is ignored", spec.text);
-            line.warn(&spec, message, None);
-            return Ok(());
-        }
-        out.push(port);
-        Ok(())
+        add(out, port, &spec, line)
     }
+}
+
+impl Kind for HttpsPorts {
+    type Out = Vec<HttpPort>;
+    const NAME: &'static str = "port";
+
+    fn apply(out: &mut Vec<HttpPort>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let location = line.location(&line.name.clone());
+        let spec = line.expect("a port")?;
+        let mut port = HttpPort { protocol: "https", ..read_spec(&spec)? };
+        let mut tls = TlsReader::default();
+        while let Some(token) = line.next()? {
+            let (name, value) = options::split(&token);
+            if matches!(name, "ssl-bump" | "sslBump" | "intercept" | "transparent" | "tproxy") {
+                return leave_out(&token, line);
+            }
+            if !options::is_wanted(OPTIONS.iter().chain(SECURE), &token, line)? {
+                continue;
+            }
+            let bare = match name {
+                "sslflags" => "flags",
+                name => name.strip_prefix("tls-").unwrap_or(name),
+            };
+            if !tls.option(Side::Port, bare, value, &token, line)? {
+                plain_option(&mut port, &token)?;
+            }
+        }
+        port.tls = Some(Box::new(tls.port(line, location)?));
+        add(out, port, &spec, line)
+    }
+}
+
+/// Leaves a port closed whose connections would have to be intercepted.
+fn leave_out(token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
+    let why = "the interception of TLS is not implemented yet";
+    line.warn(token, format!("this port is not opened: {why}"), None);
+    line.state.has_other_ports = true;
+    while line.next()?.is_some() {}
+    Ok(())
+}
+
+/// Takes an option that has nothing to do with TLS.
+fn plain_option(port: &mut HttpPort, token: &Token) -> Result<(), Problem> {
+    let (name, value) = options::split(token);
+    match mode_option(port, token, name)? || accel_option(port, token, name, value)? {
+        true => Ok(()),
+        false => other_option(port, token, name, value),
+    }
+}
+
+fn add(
+    out: &mut Vec<HttpPort>,
+    port: HttpPort,
+    spec: &Token,
+    line: &mut Line<'_>,
+) -> Result<(), Problem> {
+    if port.requires_proxy_header && port.mode.is_intercepted() {
+        let message = "a redirected connection has no header of the PROXY protocol";
+        return Err(spec.error(message).with_help("give each a port of its own"));
+    }
+    let place = (port.addr, port.host.clone(), port.port);
+    if line.state.ports.contains(&place) {
+        // As in Squid, where only the first can be opened.
+        let message = format!("port {} is already listened on: this line is ignored", spec.text);
+        line.warn(spec, message, None);
+        return Ok(());
+    }
+    line.state.ports.push(place);
+    out.push(port);
+    Ok(())
 }
 
 /// Reads `port`, `address:port`, `[v6]:port` or `host:port`.
@@ -406,7 +508,25 @@ mod tests {
             Some("intercept" | "transparent" | "tproxy") => format!("http_port 80 {option}"),
             _ => format!("http_port 80 accel {option}"),
         };
-        super::super::options::tests::check_rows(super::OPTIONS, line, example);
+        super::super::options::tests::check_rows(
+            super::OPTIONS.iter().chain(super::PLAIN),
+            line,
+            example,
+        );
+        let secure = |option: &str| match option.split_once('=') {
+            Some(("tls-cert" | "cert", _)) => format!("https_port 80 {option}"),
+            _ => format!("https_port 80 tls-cert=/x {option}"),
+        };
+        let example = |name: &str| match name.trim_start_matches("tls-") {
+            "min-version" => "=1.3",
+            "version" => "=1",
+            "options" => "=NO_TICKET",
+            "cipher" => "=HIGH",
+            "flags" | "sslflags" => "=NO_SESSION_REUSE",
+            "default-ca" | "generate-host-certificates" => "=off",
+            _ => "=/x",
+        };
+        super::super::options::tests::check_rows(super::SECURE, secure, example);
     }
 
     #[test]
@@ -416,5 +536,45 @@ mod tests {
         assert_eq!((found.has_errors(), found.count(Severity::Warning)), (false, 1));
         assert_eq!((config.http_port.len(), config.http_port[0].name.as_str()), (1, "a"));
         assert!(!parse_str("t", "http_port 127.0.0.1:80\nhttp_port [::1]:80\n").1.has_errors());
+    }
+
+    #[test]
+    fn an_https_port_has_its_certificates() {
+        let parse = |line: &str| parse_str("t", &format!("http_access allow all\n{line}\n"));
+        let (config, found) = parse(
+            "https_port 443 accel defaultsite=a tls-cert=/a tls-key=/k cert=/b clientca=/c \
+             sslflags=CONDITIONAL_AUTH crlfile=/r cafile=/d options=CIPHER_SERVER_PREFERENCE",
+        );
+        assert!(!found.has_errors(), "{}", found.render(false));
+        let port = &config.https_port[0];
+        assert_eq!((port.protocol, port.mode), ("https", PortMode::Accel));
+        let tls = port.tls.as_ref().expect("TLS");
+        let files: Vec<_> = tls.certificates.iter().map(|pair| pair.key.as_deref()).collect();
+        assert_eq!(files, [Some("/k"), None]);
+        let clients = tls.clients.as_ref().expect("clients");
+        assert_eq!(clients.authorities, ["/d"]);
+        assert!(clients.is_optional && !clients.trusts_system && tls.settings.prefers_own_order);
+        assert!(config.http_port.is_empty(), "no other port is opened");
+        for (line, wanted) in [
+            ("https_port 443", "needs a certificate"),
+            ("https_port 443 tls-key=/k", "belongs to the certificate"),
+            ("https_port 443 tls-cert=/c version=3", "broken"),
+            ("https_port 443 tls-cert=/c tls-domain=x", "not an option"),
+            ("https_port 443 tls-cert=/c sslflags=DONT_VERIFY_PEER", "not a flag"),
+        ] {
+            let text = parse(line).1.render_from(false, Severity::Error);
+            assert!(text.contains(wanted), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_https_port_that_would_intercept_is_left_closed() {
+        for line in ["https_port 443 intercept ssl-bump cert=/x", "https_port 443 tproxy cert=/x"] {
+            let (config, found) =
+                parse_str("t", &format!("http_port 80\nhttp_access allow all\n{line}\n"));
+            assert_eq!((found.has_errors(), found.count(Severity::Warning)), (false, 1), "{line}");
+            assert!(config.https_port.is_empty());
+            assert!(parse_str("t", &format!("http_access allow all\n{line}\n")).1.has_errors());
+        }
     }
 }

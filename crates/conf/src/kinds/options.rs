@@ -38,8 +38,8 @@ pub(super) fn split(token: &Token) -> (&str, Option<&str>) {
 ///
 /// # Errors
 /// It is none, or not supported.
-pub(super) fn is_wanted(
-    rows: &[OptionRow],
+pub(super) fn is_wanted<'r>(
+    rows: impl IntoIterator<Item = &'r OptionRow> + Clone,
     token: &Token,
     line: &mut Line<'_>,
 ) -> Result<bool, Problem> {
@@ -48,7 +48,9 @@ pub(super) fn is_wanted(
         Some(start) => name.starts_with(start),
         None => row.name == name,
     };
-    let Some(row) = rows.iter().find(named) else { return Err(unknown(rows, token, line)) };
+    let Some(row) = rows.clone().into_iter().find(named) else {
+        return Err(unknown(rows, token, line));
+    };
     let fits = match (row.value, value) {
         ("", Some(_)) => false,
         (syntax, None) => syntax.is_empty() || syntax.starts_with('['),
@@ -71,17 +73,21 @@ pub(super) fn is_wanted(
 }
 
 /// The error for an option that is none.
-pub(super) fn unknown(rows: &[OptionRow], token: &Token, line: &Line<'_>) -> Problem {
+pub(super) fn unknown<'r>(
+    rows: impl IntoIterator<Item = &'r OptionRow>,
+    token: &Token,
+    line: &Line<'_>,
+) -> Problem {
     let (name, _) = split(token);
     let problem = token.error(format!("`{}` is not an option of `{}`", token.text, line.name.text));
-    match suggest(name, rows.iter().map(|row| row.name)) {
+    match suggest(name, rows.into_iter().map(|row| row.name)) {
         Some(option) if option != name => problem.with_help(format!("did you mean `{option}`?")),
         _ => problem,
     }
 }
 
 /// The options as a table for the reference.
-pub(super) fn docs_table(rows: &[OptionRow]) -> String {
+pub(super) fn docs_table<'r>(rows: impl IntoIterator<Item = &'r OptionRow>) -> String {
     let mut out = "option | here | meaning\n--- | --- | ---\n".to_owned();
     for row in rows {
         // A bar would end the cell.
@@ -103,8 +109,8 @@ pub(super) mod tests {
 
     /// Holds every row of a table against the parser: `line` makes a line of an option, `example`
     /// gives a value.
-    pub(crate) fn check_rows(
-        rows: &[OptionRow],
+    pub(crate) fn check_rows<'r>(
+        rows: impl IntoIterator<Item = &'r OptionRow>,
         line: impl Fn(&str) -> String,
         example: impl Fn(&str) -> &'static str,
     ) {

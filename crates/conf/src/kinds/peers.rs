@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Kind;
 use super::access::read_rule;
 use super::options::{self, OptionRow, rows};
+use super::tls::{Side, TlsReader};
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
@@ -45,6 +46,30 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "no-delay" "", "Delay pools do not slow it down: so far there are none.";
         "connection-auth" "[=on|off|auto]", "Whether clients may log in at servers behind it with NTLM, Negotiate and Kerberos, which log connections in. `auto`, the default: with `originserver`, or where it says so itself with `Proxy-Support: Session-Based-Authentication`.";
         "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
+        "tls" "", "TLS to it; any option of TLS implies it. Its certificate is verified as `tls_outgoing_options` says of servers, by the options of this line alone.";
+        "ssl" "", "Old name of `tls`.";
+        "tls-cert" "=FILE", "Our own certificate, and its chain, if it asks for one.";
+        "tls-key" "=FILE", "Its key, if that is not in the same file.";
+        "tls-min-version" "=1.N", "Oldest version: 1.2 or 1.3.";
+        "tls-options" "=LIST", "As `options` of `tls_outgoing_options`; so are the following.";
+        "tls-cipher" "=LIST", "Ciphers of TLS 1.2.";
+        "tls-cafile" "=FILE", "Authorities beside those of the system.";
+        "tls-capath" "=DIR", "The same, one a file.";
+        "tls-crlfile" "=FILE", "Certificates that are revoked.";
+        "tls-flags" "=LIST", "`DONT_VERIFY_PEER`, `DONT_VERIFY_DOMAIN` and others.";
+        "tls-default-ca" "[=off]", "Whether the authorities of the system count.";
+        "tls-domain" "=NAME", "Name that its certificate must have; that of the host when not given.";
+        "tls-no-npn" "", "No NPN: it is so in any case.";
+        "sslcert" "=FILE", "Old name of `tls-cert`; so it is with the following.";
+        "sslkey" "=FILE", "See `tls-key`.";
+        "sslversion" "=N", "1 for all versions, 6 for TLS 1.2 only.";
+        "ssloptions" "=LIST", "See `tls-options`.";
+        "sslcipher" "=LIST", "See `tls-cipher`.";
+        "sslcafile" "=FILE", "See `tls-cafile`.";
+        "sslcapath" "=DIR", "See `tls-capath`.";
+        "sslcrlfile" "=FILE", "See `tls-crlfile`.";
+        "sslflags" "=LIST", "See `tls-flags`.";
+        "ssldomain" "=NAME", "See `tls-domain`.";
     }
     Status::Ignored("the name of the user chooses no parent: they are tried in the order of the file") => {
         "userhash" "", "The name of the user decides.";
@@ -82,12 +107,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "htcp-oldsquid" "", "The HTCP of Squid 2.5.";
         "digest-url" "=URL", "Where its digest is.";
     }
-    Status::Unsupported("TLS to peers is not implemented; plain text would be sent instead") => {
-        "tls" "", "TLS to the peer.";
-        "ssl" "", "Old name of `tls`.";
-        "tls-*" "[=VALUE]", "Settings of that.";
-        "ssl*" "[=VALUE]", "Old names of them.";
-    }
 };
 
 impl Kind for Peers {
@@ -115,14 +134,30 @@ impl Kind for Peers {
             connect_fail_limit: 10,
             proxy_only: false,
             connection_auth: ConnectionAuth::Auto,
+            tls: None,
         };
+        let location = line.location(&host);
+        let mut tls: Option<TlsReader> = None;
         let mut may_query = icp_port != 0;
         while let Some(token) = line.next()? {
             may_query &= token.text != "no-query";
-            if options::is_wanted(OPTIONS, &token, line)? {
-                read_option(&mut peer, &token)?;
+            if !options::is_wanted(OPTIONS, &token, line)? {
+                continue;
+            }
+            let (name, value) = options::split(&token);
+            match tls_name(name) {
+                Some("") => _ = tls.get_or_insert_default(),
+                Some(bare) => {
+                    let reader = tls.get_or_insert_default();
+                    reader.option(Side::Server, bare, value, &token, line)?;
+                }
+                None => read_option(&mut peer, &token)?,
             }
         }
+        peer.tls = match tls {
+            Some(reader) => Some(Box::new(reader.outgoing(line, location)?)),
+            None => None,
+        };
         if kind != PeerKind::Parent {
             let why = "only parents are asked so far: queries between caches are not implemented";
             line.warn(&host, format!("this peer is never used: {why}"), None);
@@ -137,6 +172,14 @@ impl Kind for Peers {
         line.state.peers.push(peer.name.clone());
         out.push(peer);
         Ok(())
+    }
+}
+
+/// The name of an option of TLS without `tls-` or `ssl`; empty for `tls` itself.
+fn tls_name(name: &str) -> Option<&str> {
+    match name {
+        "tls" => Some(""),
+        _ => name.strip_prefix("tls-").or_else(|| name.strip_prefix("ssl")),
     }
 }
 
@@ -335,8 +378,9 @@ mod tests {
             "cache_peer a parent 80 0 orignserver",
             "cache_peer a parent 80 0\ncache_peer a parent 81 0",
             "cache_peer a sibling 80 0 carp",
-            "cache_peer a parent 443 0 tls",
-            "cache_peer a parent 443 0 sslcafile=/x",
+            "cache_peer a parent 443 0 sslkey=/x",
+            "cache_peer a parent 443 0 sslversion=3",
+            "cache_peer a parent 443 0 tls-no-such",
             "cache_peer a parent 80 0 login=*",
             "cache_peer a parent 80 0 login=NEGOTIATE",
             "cache_peer a parent 80 0 weight",
@@ -354,10 +398,32 @@ mod tests {
             "name" | "forceddomain" => "=x",
             "login" => "=a:b",
             "connection-auth" => "=auto",
+            "tls-min-version" => "=1.2",
+            "tls-options" | "ssloptions" => "=NO_SSLv3",
+            "tls-cipher" | "sslcipher" => "=HIGH",
+            "tls-flags" | "sslflags" => "=NO_DEFAULT_CA",
+            "sslversion" => "=1",
             _ => "=2",
         };
-        let line = |option: &str| format!("http_port 1\ncache_peer a parent 80 0 {option}");
+        let line = |option: &str| {
+            let before = if option.contains("key=") { "tls-cert=/x" } else { "" };
+            format!("http_port 1\ncache_peer a parent 80 0 {before} {option}")
+        };
         options::tests::check_rows(OPTIONS, line, example);
+    }
+
+    #[test]
+    fn any_option_of_tls_means_tls() {
+        let tls = |options: &str| {
+            let config = parse(&format!("cache_peer a parent 443 0 {options}")).expect("parses");
+            config.cache_peer[0].tls.clone()
+        };
+        assert_eq!(tls("originserver"), None);
+        assert!(tls("ssl").is_some_and(|tls| tls.trusts_system && tls.name.is_none()));
+        let old = tls("sslcert=/c sslkey=/k ssldomain=x sslcafile=/a").expect("TLS");
+        let new = tls("tls tls-cert=/c tls-key=/k tls-domain=x tls-cafile=/a").expect("TLS");
+        assert_eq!(old, new);
+        assert_eq!((old.name.as_deref(), old.authorities.len()), (Some("x"), 1));
     }
 
     #[test]

@@ -10,6 +10,14 @@ macro_rules! working {
     /// address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
         "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
+    /// Where to listen with TLS: for an accelerator with `accel`, otherwise for a proxy that is
+    /// talked to through TLS (`curl -x https://…`). It has the options of `http_port` too. Files
+    /// are read when squid.conf is; a reconfiguration reads them again. See docs/tls.md.
+    https_port: Vec<HttpPort> = HttpsPorts(""),
+        "https_port [ADDRESS:]PORT [accel] tls-cert=FILE [OPTION ...]";
+    /// TLS to servers: of accelerators, and for absolute `https://` URLs. Servers are verified by
+    /// the authorities of the system and `cafile=`. Several lines add up.
+    tls_outgoing_options: TlsOutgoing = OutgoingTls(""), "tls_outgoing_options OPTION ...";
     /// Whether a request is refused with 409 whose URL and Host do not agree. On an intercepted
     /// connection, the address that the client connected to must be one of the host's, with the
     /// same port; elsewhere, Host must name the host and port of the URL. With `off`, an
@@ -89,15 +97,11 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Network":
-    Unsupported("TLS on listening ports is not implemented yet: this port is not opened") {
-        "https_port", "https_port [ADDRESS:]PORT [MODE] tls-cert=FILE [OPTION ...]", "Where to listen for HTTPS.";
-    }
     Unsupported("FTP is not implemented: this port is not opened") {
         "ftp_port", "ftp_port [ADDRESS:]PORT [MODE] [OPTION ...]", "Where to listen for native FTP.";
     }
     Unsupported("TLS interception is not implemented, so tunnels pass unread") {
         "ssl_bump", "ssl_bump ACTION [!]ACL ...", "The treatment of an intercepted TLS connection at each step.";
-        "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
         "sslproxy_cert_sign", "sslproxy_cert_sign ALGORITHM ACL ...", "How generated certificates are signed.";
         "sslproxy_cert_adapt", "sslproxy_cert_adapt ALGORITHM ACL ...", "How generated certificates are changed.";
         "sslproxy_cert_sign_hash", "sslproxy_cert_sign_hash NAME", "Digest used to sign generated certificates.";
@@ -108,11 +112,17 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "sslcrtd_children", "sslcrtd_children NUMBER [OPTION ...]", "Number of those helpers.";
         "sslcrtvalidator_program", "sslcrtvalidator_program COMMAND", "Helper that judges certificates of servers.";
         "sslcrtvalidator_children", "sslcrtvalidator_children NUMBER [OPTION ...]", "Number of those helpers.";
-        "sslpassword_program", "sslpassword_program COMMAND", "Program that prints the passphrase of a key.";
         "ssl_engine", "ssl_engine NAME", "Hardware for cryptography.";
-        "ssl_unclean_shutdown", "ssl_unclean_shutdown on|off", "Whether TLS connections may end without a notice.";
-        "tls_outgoing_options", "tls_outgoing_options OPTION ...", "TLS settings of connections to servers.";
         "tls_key_log", "tls_key_log PLACE [OPTION ...]", "Where secrets of TLS sessions are written for debugging.";
+    }
+    Unsupported("keys with a passphrase are refused: decrypt them once, with `openssl pkey`") {
+        "sslpassword_program", "sslpassword_program COMMAND", "Program that prints the passphrase of a key.";
+    }
+    Ignored("TLS connections end with a notice (close_notify), unless an answer is cut off") {
+        "ssl_unclean_shutdown", "ssl_unclean_shutdown on|off", "Whether TLS connections may end without a notice.";
+    }
+    Unsupported("no fault of a certificate is forgiven: see `cafile=`, `domain=` and `flags=` of `tls_outgoing_options`") {
+        "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
     }
     Unsupported("delay pools are not implemented yet: no traffic is slowed down") {
         "delay_pools", "delay_pools NUMBER", "Number of pools that limit bandwidth.";

@@ -141,8 +141,8 @@ acl_kinds! {
     RepMimeType = "rep_mime_type", FAST, None;
     RepHeader = "rep_header", FAST, None;
     External = "external", HELPER, None;
-    UserCert = "user_cert", FAST, NO_TLS;
-    CaCert = "ca_cert", FAST, NO_TLS;
+    UserCert = "user_cert", FAST, None;
+    CaCert = "ca_cert", FAST, None;
     ExtUser = "ext_user", FAST, None;
     ExtUserRegex = "ext_user_regex", FAST, None;
     Ident = "ident", IDENT, Some("the ident protocol is not implemented");

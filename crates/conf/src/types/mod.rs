@@ -9,6 +9,7 @@ mod network;
 mod notes;
 mod pages;
 mod storage;
+mod tls;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
@@ -32,6 +33,10 @@ pub use network::{
 pub use notes::{Annotation, NoteRule};
 pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
+pub use tls::{
+    CertificateFiles, Cipher, ClientCertificates, ServerVerification, TlsOutgoing, TlsPort,
+    TlsSettings,
+};
 
 /// The position of a definition; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{AccessRule, AclTerm};
+use super::{AccessRule, AclTerm, TlsOutgoing, TlsPort};
 
 /// The kind of traffic on a listening port.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct TcpKeepalive {
     pub timeout_s: u32,
 }
 
-/// One `http_port`.
+/// One `http_port` or `https_port`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpPort {
     /// Address to listen on; `None` for all of them (or for those of `host`, when that is set).
@@ -71,6 +71,15 @@ pub struct HttpPort {
     pub tcpkeepalive: Option<TcpKeepalive>,
     /// `connection-auth=off`: clients do not hear of servers that log connections in.
     pub hides_connection_auth: bool,
+    /// TLS, for an `https_port`.
+    pub tls: Option<Box<TlsPort>>,
+}
+
+impl crate::Config {
+    /// All ports, with TLS and without.
+    pub fn ports(&self) -> impl Iterator<Item = &HttpPort> {
+        self.http_port.iter().chain(&self.https_port)
+    }
 }
 
 /// Kind of a `cache_peer`.
@@ -147,6 +156,8 @@ pub struct CachePeer {
     pub proxy_only: bool,
     /// `connection-auth=`.
     pub connection_auth: ConnectionAuth,
+    /// TLS to it.
+    pub tls: Option<Box<TlsOutgoing>>,
 }
 
 /// Whether servers behind a peer may log connections in (`connection-auth=`).

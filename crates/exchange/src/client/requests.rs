@@ -132,6 +132,9 @@ impl H1Client {
         // Nothing has come: there is nothing to wait for any longer.
         let gave_way = self.socket.deadline.gave_way();
         self.after = if gave_way { After::Over } else { After::Close };
+        if gave_way {
+            self.socket.stream.end_at_once();
+        }
         Event::End
     }
 
@@ -291,11 +294,17 @@ impl H1Client {
     /// Ends the connection. If everything was sent, our side is closed and a few more bytes of the
     /// client are read, so that it gets the last answer instead of a reset (RFC 9112 9.6).
     pub(crate) async fn close(mut self) {
-        let is_whole = self.after == After::Close;
-        if !is_whole || self.socket.stream.shut_down_write().is_err() {
+        if self.after != After::Close {
             return;
         }
         self.socket.deadline.arm(LINGER);
+        let has_ended = poll_fn(|cx| match self.socket.stream.poll_shut_down_write(cx) {
+            Poll::Ready(ended) => Poll::Ready(ended.is_ok()),
+            Poll::Pending => self.socket.deadline.poll_expired(cx).map(|()| false),
+        });
+        if !has_ended.await {
+            return;
+        }
         let mut read_bytes = 0;
         while read_bytes < LINGER_BYTES_MAX {
             let read = poll_fn(|cx| {

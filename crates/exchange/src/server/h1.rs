@@ -493,6 +493,8 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::WriteZero
+            // A session of TLS that was not ended.
+            | io::ErrorKind::UnexpectedEof
     )
 }
 

@@ -115,7 +115,7 @@ impl Asked {
         let is_here = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
             || is_name(&config.visible_hostname)
             || is_name(&config.unique_hostname);
-        is_page && is_here && config.http_port.iter().any(|port| port.port == self.url.port())
+        is_page && is_here && config.ports().any(|port| port.port == self.url.port())
     }
 
     /// Whether it is a PURGE.
@@ -195,9 +195,9 @@ impl Asked {
 
 /// The port that `--port` names, or else the first.
 fn chosen_port<'c>(cli: &Cli, config: &'c Config) -> Result<Option<&'c HttpPort>, ExplainError> {
-    let Some(wanted) = &cli.to_port else { return Ok(config.http_port.first()) };
+    let Some(wanted) = &cli.to_port else { return Ok(config.ports().next()) };
     let is_wanted = |port: &&HttpPort| port.name == *wanted || port.port.to_string() == *wanted;
-    match config.http_port.iter().find(is_wanted) {
+    match config.ports().find(is_wanted) {
         Some(port) => Ok(Some(port)),
         None => Err(ExplainError::Usage(format!("no http_port has the name or number `{wanted}`"))),
     }

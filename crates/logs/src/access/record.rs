@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_base::certificate::Certificate;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
 use humboldt_http::{Fields, Version};
@@ -73,6 +74,10 @@ pub struct AccessRecord<'a> {
     pub rule: Option<(&'a str, u32)>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
+    /// The certificate of the client.
+    pub certificate: Option<&'a Certificate>,
+    /// Version and cipher of TLS with the client.
+    pub tls: Option<(&'a str, &'a str)>,
     /// Its annotations, which rules may change between one log and the next.
     pub notes: Option<&'a RefCell<Notes>>,
 }
@@ -105,6 +110,8 @@ impl<'a> AccessRecord<'a> {
             error_detail: None,
             rule: None,
             request: None,
+            certificate: None,
+            tls: None,
             notes: None,
         }
     }

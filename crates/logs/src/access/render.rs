@@ -93,10 +93,28 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::Domain | Code::UrlDomain => push_escaped(out, UrlPieces::of(url).host, as_url),
         Code::Port | Code::UrlPort => push_escaped(out, UrlPieces::of(url).port, as_url),
         Code::RequestVersion | Code::ClientVersion => push_version(out, record.version),
+        Code::CertificateUser
+        | Code::CertificateSubject
+        | Code::CertificateIssuer
+        | Code::TlsVersion
+        | Code::TlsCipher => push_escaped(out, tls(code, record).as_bytes(), as_url),
         Code::BytesOut => push_number(out, record.bytes_out),
         Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
         _ => push_time(out, code, value, record),
     }
+}
+
+/// A fact about TLS with the client; empty where it is not known.
+fn tls<'a>(code: Code, record: &AccessRecord<'a>) -> &'a str {
+    let certificate = record.certificate;
+    match code {
+        Code::CertificateSubject => certificate.map(|own| own.subject.line.as_str()),
+        Code::CertificateIssuer => certificate.map(|own| own.issuer.line.as_str()),
+        Code::CertificateUser => certificate.and_then(|own| own.subject.value("emailAddress")),
+        Code::TlsVersion => record.tls.map(|(version, _)| version),
+        _ => record.tls.map(|(_, cipher)| cipher),
+    }
+    .unwrap_or_default()
 }
 
 /// The name of a user: one word in any case.

@@ -3,6 +3,7 @@
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
 pub(crate) mod denials;
+pub mod error;
 pub(crate) mod externals;
 mod hashing;
 pub(crate) mod header_rules;
@@ -17,4 +18,5 @@ pub(crate) mod quoting;
 pub(crate) mod reply_rules;
 pub(crate) mod rewriting;
 pub mod snapshot;
+pub(crate) mod tls;
 mod url_pattern;

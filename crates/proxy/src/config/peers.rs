@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerLogin, PeerSelection};
 use humboldt_logs::access::Hierarchy;
+use humboldt_tls::ClientSide;
 
 use super::conditions::compile_optional;
 use super::hashing::Hashing;
+use super::tls::Tls;
 
 /// All `cache_peer`s.
 pub struct Peers {
@@ -44,6 +46,8 @@ pub struct Peer {
     pub(crate) pool_name: String,
     /// Credentials for it (`login=`).
     pub(crate) login: Option<Login>,
+    /// TLS to it.
+    pub(crate) tls: Option<ClientSide>,
     /// `cache_peer_access`, when there is any.
     pub(crate) access: Option<RuleList>,
     domains: Vec<PeerDomain>,
@@ -56,7 +60,11 @@ pub struct Peer {
 
 impl Peers {
     /// Compiles the peers and their rules.
-    pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
+    pub(crate) fn compile(
+        acls: &AclSet,
+        config: &Config,
+        tls: &Tls,
+    ) -> Result<Self, Vec<AclError>> {
         let mut peers = Vec::new();
         for conf in config.cache_peer.iter().filter(|peer| peer.kind == PeerKind::Parent) {
             let rules: Vec<_> = config
@@ -71,6 +79,7 @@ impl Peers {
             peers.push(Arc::new(Peer {
                 pool_name: format!("peer:{}", conf.name),
                 login: conf.login.as_ref().map(Login::new),
+                tls: tls.peer(&conf.name).cloned(),
                 conf: conf.clone(),
                 access,
                 domains,

@@ -13,6 +13,7 @@ use humboldt_net::pool::PoolLimits;
 
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
+use super::error::CompileError;
 use super::externals::Externals;
 use super::header_rules::HeaderRules;
 use super::helpers::HelperPrograms;
@@ -24,6 +25,7 @@ use super::pages::Pages;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::rewriting::Rewriting;
+use super::tls::Tls;
 use super::url_pattern::UrlPattern;
 
 /// Most idle connections of a core to one server.
@@ -117,6 +119,8 @@ pub struct Snapshot {
     pub(crate) permission_asks_user: bool,
     /// The logins of clients, if they can log in.
     pub(crate) logins: Option<ConfiguredLogins>,
+    /// TLS.
+    pub(crate) tls: Tls,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -125,13 +129,17 @@ impl Snapshot {
     /// Compiles a configuration.
     ///
     /// # Errors
-    /// All errors of the access rules.
-    pub fn compile(config: Config) -> Result<Arc<Self>, Vec<AclError>> {
-        let acls = AclSet::compile(&config.acl)?;
-        Self::with_acls(config, acls)
+    /// All errors of the access rules, or of the files of TLS.
+    pub fn compile(config: Config) -> Result<Arc<Self>, Vec<CompileError>> {
+        fn all<E: Into<CompileError>>(errors: Vec<E>) -> Vec<CompileError> {
+            errors.into_iter().map(E::into).collect()
+        }
+        let acls = AclSet::compile(&config.acl).map_err(all)?;
+        let tls = Tls::compile(&config).map_err(all)?;
+        Self::with_acls(config, acls, tls).map_err(all)
     }
 
-    fn with_acls(mut config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
+    fn with_acls(mut config: Config, acls: AclSet, tls: Tls) -> Result<Arc<Self>, Vec<AclError>> {
         let optional = |rules: &[AccessRule]| compile_optional(&acls, rules, true);
         let pages = Pages::take(&mut config);
         let mut helpers = HelperPrograms::default();
@@ -170,7 +178,7 @@ impl Snapshot {
             freshness: freshness_settings(&config),
             refresh: config.refresh_pattern.iter().map(refresh_rule).collect(),
             refresh_default: RefreshRule::default(),
-            peers: Peers::compile(&acls, &config)?,
+            peers: Peers::compile(&acls, &config, &tls)?,
             header_rules: HeaderRules::compile(&acls, &config)?,
             note_rules: NoteRules::compile(&acls, &config)?,
             outgoing: with_conditions(&acls, &config.tcp_outgoing_address, |rule| {
@@ -187,6 +195,7 @@ impl Snapshot {
             helpers,
             permission_asks_user: false,
             logins: ConfiguredLogins::new(&acls, &config)?,
+            tls,
             acls,
             config,
         };

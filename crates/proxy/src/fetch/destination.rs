@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use humboldt_conf::{CachePeer, PortMode};
 use humboldt_net::pool::{Local, ServerRef};
+use humboldt_tls::ClientSide;
 
 use crate::config::peers::{Login, Peer};
 use crate::request::{Request, unmapped};
@@ -42,7 +43,25 @@ impl Destination {
                 (request.url.host(), port)
             }
         };
-        ServerRef { host, port, local: self.local }
+        let tls = self.tls(request).map_or(0, ClientSide::number);
+        ServerRef { host, port, tls, local: self.local }
+    }
+
+    /// The settings of TLS there, if the connection has to have it.
+    pub(crate) fn tls<'a>(&'a self, request: &'a Request) -> Option<&'a ClientSide> {
+        match &self.peer {
+            Some(peer) => peer.tls.as_ref(),
+            None if request.url.scheme() == b"https" => request.snapshot().tls.outgoing(),
+            None => None,
+        }
+    }
+
+    /// The host that its certificate is for, unless the settings name another one.
+    pub(crate) fn certified_host<'a>(&'a self, request: &'a Request) -> &'a [u8] {
+        match &self.peer {
+            Some(peer) => peer.conf.host.as_bytes(),
+            None => request.url.host(),
+        }
     }
 
     /// Whether the client's credentials for a proxy go there.

@@ -10,6 +10,7 @@ use humboldt_logs::access::Tag;
 use humboldt_net::connect::ConnectError;
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{AbortReason, About, Object, Since};
+use humboldt_tls::Fault;
 
 use crate::config::cache_status::Forward;
 use crate::errors::ErrorPage;
@@ -167,6 +168,18 @@ impl Failure {
     /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
         Self { page, detail: detail.into() }
+    }
+
+    /// There is no TLS with the server of `host`.
+    pub(crate) fn of_tls(host: &[u8], fault: &Fault) -> Self {
+        let page = match fault {
+            Fault::TimedOut => ErrorPage::ConnectTimeout,
+            Fault::Certificate(_) | Fault::NoName => ErrorPage::BadCertificate,
+            Fault::Alert(_) => ErrorPage::TlsRefused,
+            _ => ErrorPage::NoTls,
+        };
+        let host = String::from_utf8_lossy(host);
+        Self::new(page, format!("{host}: {fault} ({})", fault.name()))
     }
 
     pub(crate) fn reason(&self) -> AbortReason {

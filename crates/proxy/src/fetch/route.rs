@@ -14,12 +14,12 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::{CachePeer, HttpPort, PortMode};
 use humboldt_exchange::ServerExchange;
 use humboldt_logs::access::Hierarchy;
-use humboldt_net::connect::{ConnectOptions, Connected};
+use humboldt_net::connect::{ConnectError, ConnectOptions, Connected};
 use humboldt_net::dns::Asker;
 use tokio::time::Instant;
 
 use crate::config::peers::Peer;
-use crate::core::Core;
+use crate::core::{Core, Secure};
 use crate::errors::ErrorPage;
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Report};
@@ -147,8 +147,7 @@ impl<'a> Route<'a> {
                 }
                 Err(failure) => {
                     // A peer failed only if a connection to it was tried.
-                    if matches!(failure.page, ErrorPage::ConnectFailure | ErrorPage::ConnectTimeout)
-                    {
+                    if failure.page.is_about_connecting() {
                         self.note(way, None);
                     }
                     self.last = Some(failure);
@@ -164,9 +163,7 @@ impl<'a> Route<'a> {
     async fn reach(&mut self, way: Way) -> Result<Reached, Failure> {
         let (core, request) = (self.core, self.request);
         let peer = match way {
-            Way::Direct | Way::Original
-                if request.url.scheme() != b"http" && !request.url.scheme().is_empty() =>
-            {
+            Way::Direct | Way::Original if !can_be_asked(request) => {
                 return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
             }
             Way::Direct | Way::Original => None,
@@ -334,8 +331,22 @@ async fn connect_to(
         local_is_foreign: to.local.is_foreign,
         marks: to.local.marks,
     };
-    let connecting = core.connect(&others, port, &options, config.read_timeout);
-    connecting.await.map_err(|error| Failure::from(&error))
+    let host = to.certified_host(request);
+    let tls = to.tls(request).map(|side| Secure { side, host });
+    let connecting = core.connect(&others, port, &options, tls, config.read_timeout);
+    connecting.await.map_err(|error| match &error {
+        ConnectError::Tls(fault) => Failure::of_tls(host, fault),
+        error => Failure::from(error),
+    })
+}
+
+/// Whether a server can be asked for URLs of this scheme. CONNECT has none.
+fn can_be_asked(request: &Request) -> bool {
+    match request.url.scheme() {
+        b"" | b"http" => true,
+        b"https" => request.snapshot().tls.outgoing().is_some(),
+        _ => false,
+    }
 }
 
 /// Whether a connection to `ip` would lead to a port of this proxy. The proxy would then be its own
@@ -350,8 +361,8 @@ fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
         _ => humboldt_net::is_own_address(target),
     };
     let is_this_one = (unmapped(facts.local.ip()), facts.local.port()) == (target, port);
-    let ports = &request.snapshot().config.http_port;
-    is_this_one || ports.iter().any(|own| own.port == port && listens_at(own))
+    let mut ports = request.snapshot().config.ports();
+    is_this_one || ports.any(|own| own.port == port && listens_at(own))
 }
 
 /// The real destination of a connection to `ip`: the unspecified address means this machine.

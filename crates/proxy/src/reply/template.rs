@@ -10,6 +10,7 @@ use humboldt_exchange::as_message;
 use humboldt_http::{FieldName, Method, date, escape};
 use humboldt_logs::access::{AccessFormat, LogFormat};
 
+use crate::errors::ErrorPage;
 use crate::request::{Request, unmapped};
 use crate::rules::codes::{self, Facts};
 use crate::rules::format;
@@ -127,6 +128,8 @@ fn value(letter: u8, facts: &PageFacts<'_>) -> Option<Vec<u8>> {
             None => b"[unknown]".to_vec(),
         },
         b'c' => facts.name.as_bytes().to_vec(),
+        b'D' if is_about_tls(facts) => facts.detail.as_bytes().to_vec(),
+        b'x' if is_about_tls(facts) => name_of_fault(facts.detail).as_bytes().to_vec(),
         b'E' if !facts.detail.is_empty() => facts.detail.as_bytes().to_vec(),
         b'z' | b'Z' if !facts.detail.is_empty() => facts.detail.as_bytes().to_vec(),
         b'z' | b'Z' => b"[unknown]".to_vec(),
@@ -139,6 +142,16 @@ fn value(letter: u8, facts: &PageFacts<'_>) -> Option<Vec<u8>> {
         b'B' | b'g' => Vec::new(),
         _ => known()?,
     })
+}
+
+fn is_about_tls(facts: &PageFacts<'_>) -> bool {
+    facts.name == ErrorPage::NoTls.name() && !facts.detail.is_empty()
+}
+
+/// The name of the fault, which stands in brackets behind its description.
+fn name_of_fault(detail: &str) -> &str {
+    let name = detail.rsplit_once('(').and_then(|(_, name)| name.strip_suffix(')'));
+    name.unwrap_or_default()
 }
 
 /// `message=` of a helper of `external_acl_type`.

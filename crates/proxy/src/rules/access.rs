@@ -538,6 +538,7 @@ fn subject(request: &Request) -> Subject<'_> {
         local_ip: unmapped(facts.chosen().ip()),
         local_port: facts.chosen().port(),
         port_name: Some(&facts.port.name),
+        certificate: facts.tls.get().and_then(|tls| tls.certificate.as_ref()),
         method: request.head.method_bytes(),
         scheme: request.url.scheme(),
         host,

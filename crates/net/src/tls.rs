@@ -1,0 +1,441 @@
+//! TLS over another stream.
+//!
+//! The session and the stream that carries it are used through a shared reference, like a socket.
+//! Three rules keep bytes from being lost or waited for in vain:
+//!
+//! - Plaintext that was decrypted and not read makes the stream readable, whatever its socket says.
+//! - Bytes that were taken are encrypted at once. What the socket does not take waits here, at most
+//!   [`UNSENT_BYTES_MAX`], and nothing more is taken before.
+//! - The end of the socket is not the end of the stream: only `close_notify` is. Without it, bytes
+//!   may be missing (RFC 8446 6.1), and reading fails.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::task::{Context, Poll, ready};
+
+use humboldt_base::certificate::Certificate;
+use humboldt_tls::{ClientSide, Fault, ServerSide, certificate_facts};
+use rustls::{ClientConnection, Connection, HandshakeKind, ProtocolVersion, ServerConnection};
+
+use crate::Stream;
+
+/// Most bytes of plaintext that are encrypted and wait for the socket.
+const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes that one read takes from the socket, at most.
+const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes that a handshake reads at a time.
+const HANDSHAKE_BYTES: usize = 4096;
+
+thread_local! {
+    /// The place of encrypted bytes between the socket and the session.
+    static ENCRYPTED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A connection with TLS.
+pub struct TlsStream {
+    carrier: Stream,
+    session: RefCell<Session>,
+    /// The end is told also where nobody ends the stream in order. Not on the side of a server,
+    /// where it could make a part of an answer look like the whole, and not for tunnels.
+    tells_end: Cell<bool>,
+}
+
+struct Session {
+    connection: Connection,
+    /// Bytes of plaintext that wait to be read.
+    readable_bytes: usize,
+    /// The other side sends no more: it has said so, or the socket has ended.
+    has_ended: bool,
+    /// We have said that we send no more.
+    has_told_end: bool,
+    /// Nothing works any more.
+    fault: Option<rustls::Error>,
+}
+
+/// What was agreed upon, for rules and logs.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFacts {
+    /// `TLS/1.3`, as Squid writes it.
+    pub version: &'static str,
+    /// The cipher, as OpenSSL names it.
+    pub cipher: String,
+    /// The session is that of an earlier connection.
+    pub is_resumed: bool,
+    /// The certificate of the other side.
+    pub certificate: Option<Certificate>,
+}
+
+impl TlsStream {
+    fn new(carrier: Stream, mut connection: Connection) -> Self {
+        connection.set_buffer_limit(Some(UNSENT_BYTES_MAX));
+        let tells_end = Cell::new(matches!(connection, Connection::Client(_)));
+        let session = Session {
+            connection,
+            readable_bytes: 0,
+            has_ended: false,
+            has_told_end: false,
+            fault: None,
+        };
+        Self { carrier, session: RefCell::new(session), tells_end }
+    }
+
+    pub(crate) fn carrier(&self) -> &Stream {
+        &self.carrier
+    }
+
+    /// What was agreed upon.
+    pub fn facts(&self) -> TlsFacts {
+        let session = self.session.borrow();
+        let connection = &session.connection;
+        let own = connection.peer_certificates().and_then(<[_]>::first);
+        let cipher = connection.negotiated_cipher_suite();
+        TlsFacts {
+            version: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "TLS/1.3",
+                Some(ProtocolVersion::TLSv1_2) => "TLS/1.2",
+                _ => "",
+            },
+            cipher: cipher.map(|suite| cipher_name(suite.suite())).unwrap_or_default(),
+            is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            certificate: own.and_then(|own| certificate_facts(own)),
+        }
+    }
+
+    /// See [`TlsStream::tells_end`].
+    pub(crate) fn leave_end_to_caller(&self) {
+        self.tells_end.set(false);
+    }
+
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.session.borrow_mut().read(&self.carrier, buffer)
+    }
+
+    pub(crate) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let session = &mut *self.session.borrow_mut();
+        session.check()?;
+        session.send(&self.carrier)?;
+        let written = session.connection.writer().write_vectored(parts)?;
+        match session.send(&self.carrier) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            // The rest is sent when the socket has room.
+            _ => Ok(written),
+        }
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.session.borrow().connection.wants_write() || self.carrier.has_unsent()
+    }
+
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.session.borrow().can_read() {
+            return Poll::Ready(Ok(()));
+        }
+        self.carrier.poll_read_ready(cx)
+    }
+
+    /// Ready when all that was taken is with the socket, and it may take more.
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.carrier.poll_write_ready(cx))?;
+            match self.session.borrow_mut().send(&self.carrier) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Says that nothing follows, and sends that.
+    pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tells_end.set(false);
+        self.session.borrow_mut().say_end();
+        while self.has_unsent() {
+            ready!(self.poll_write_ready(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the other side has neither sent anything nor closed. Messages of TLS itself, such as
+    /// tickets, are nothing.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let session = &mut *self.session.borrow_mut();
+        if session.can_read() {
+            return false;
+        }
+        loop {
+            match session.fill(&self.carrier, HANDSHAKE_BYTES, &mut []) {
+                Ok(_) if session.can_read() => return false,
+                Ok(_) => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// Says that nothing follows, if the socket has room for that.
+    pub(crate) fn end_at_once(&self) {
+        let session = &mut *self.session.borrow_mut();
+        session.say_end();
+        _ = session.send(&self.carrier);
+    }
+
+    async fn shake_hands(&self) -> io::Result<()> {
+        loop {
+            poll_fn(|cx| self.poll_sent(cx)).await?;
+            if !self.session.borrow().connection.is_handshaking() {
+                return Ok(());
+            }
+            poll_fn(|cx| self.carrier.poll_read_ready(cx)).await?;
+            let filled = self.session.borrow_mut().fill(&self.carrier, HANDSHAKE_BYTES, &mut []);
+            match filled {
+                Ok(_) if self.session.borrow().ended_early() => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.has_unsent() {
+            true => self.poll_write_ready(cx),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl Session {
+    fn can_read(&self) -> bool {
+        self.readable_bytes > 0 || self.has_ended || self.fault.is_some()
+    }
+
+    /// Whether the other side has ended the connection during the handshake.
+    fn ended_early(&self) -> bool {
+        self.has_ended && self.connection.is_handshaking()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &self.fault {
+            Some(fault) => Err(invalid(fault.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads plaintext: what is there, or what one or more reads of the socket bring.
+    fn read(&mut self, carrier: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if self.readable_bytes > 0 {
+                return self.take(buffer);
+            }
+            self.check()?;
+            if self.has_ended {
+                // Nothing behind a close_notify, otherwise an error.
+                return self.connection.reader().read(buffer).map_err(cut);
+            }
+            let most_bytes = buffer.len();
+            let taken = self.fill(carrier, most_bytes, buffer)?;
+            if taken > 0 {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Takes plaintext that is there.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let taken = self.connection.reader().read(buffer)?;
+        self.readable_bytes = self.readable_bytes.saturating_sub(taken);
+        Ok(taken)
+    }
+
+    /// Reads the socket once, at most this many bytes, and decrypts them to `buffer`. Returns the
+    /// length of the plaintext.
+    ///
+    /// If `buffer` takes as many bytes as are read, then at most the plaintext of one record stays
+    /// in the session: that of a record of which earlier bytes were there already.
+    fn fill(
+        &mut self,
+        carrier: &Stream,
+        most_bytes: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        self.check()?;
+        // Taken out, as the carrier may be a session too.
+        let mut place = ENCRYPTED.take();
+        place.resize(READ_BYTES_MAX, 0);
+        let most = most_bytes.min(place.len());
+        let filled = self.fill_by(carrier, place.get_mut(..most).unwrap_or_default(), buffer);
+        ENCRYPTED.set(place);
+        filled
+    }
+
+    fn fill_by(
+        &mut self,
+        carrier: &Stream,
+        place: &mut [u8],
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let read = carrier.try_read(place)?;
+        let mut rest = place.get(..read).unwrap_or_default();
+        let mut taken = 0;
+        if read == 0 {
+            self.has_ended = true;
+            // The session learns of the end.
+            self.connection.read_tls(&mut io::empty())?;
+        }
+        while !rest.is_empty() && !self.has_ended && self.fault.is_none() {
+            self.connection.read_tls(&mut rest)?;
+            if let Err(error) = self.process(carrier)
+                && taken == 0
+            {
+                return Err(error);
+            }
+            while self.readable_bytes > 0 && taken < buffer.len() {
+                taken += self.take(buffer.get_mut(taken..).unwrap_or_default())?;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn process(&mut self, carrier: &Stream) -> io::Result<()> {
+        let processed = self.connection.process_new_packets();
+        // Answers such as alerts go out at once if the socket takes them; otherwise with the next
+        // bytes.
+        let sent = self.send(carrier);
+        match processed {
+            Ok(state) => {
+                self.readable_bytes = state.plaintext_bytes_to_read();
+                self.has_ended |= state.peer_has_closed();
+            }
+            Err(fault) => {
+                self.fault = Some(fault.clone());
+                return Err(invalid(fault));
+            }
+        }
+        match sent {
+            // A socket that takes nothing may still have something to read.
+            Err(_) if self.readable_bytes > 0 || self.has_ended => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends what is encrypted.
+    fn send(&mut self, carrier: &Stream) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(&mut Writer(carrier))? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn say_end(&mut self) {
+        if !std::mem::replace(&mut self.has_told_end, true) {
+            self.connection.send_close_notify();
+        }
+    }
+}
+
+/// The socket as a writer.
+struct Writer<'a>(&'a Stream);
+
+impl Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        if self.tells_end.get() {
+            let session = self.session.get_mut();
+            session.say_end();
+            // A server that is not told notices the end of the socket.
+            _ = session.send(&self.carrier);
+        }
+    }
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream").field("carrier", &self.carrier).finish_non_exhaustive()
+    }
+}
+
+/// Takes the side of the server on an accepted connection.
+///
+/// # Errors
+/// Why there was no agreement.
+pub async fn accept(carrier: Stream, side: &ServerSide) -> Result<Stream, Fault> {
+    let connection = ServerConnection::new(side.config()).map_err(|error| Fault::from(&error))?;
+    shake_hands(TlsStream::new(carrier, connection.into())).await
+}
+
+/// Takes the side of the client on a connection to the server of `host`, whose certificate must
+/// be for that name, or for the one of the settings.
+///
+/// # Errors
+/// Why there was no agreement, or the fault of the certificate.
+pub async fn connect(carrier: Stream, side: &ClientSide, host: &[u8]) -> Result<Stream, Fault> {
+    let name = side.name_for(host).ok_or(Fault::NoName)?;
+    let connection =
+        ClientConnection::new(side.config(), name).map_err(|error| Fault::from(&error))?;
+    shake_hands(TlsStream::new(carrier, connection.into())).await
+}
+
+async fn shake_hands(stream: TlsStream) -> Result<Stream, Fault> {
+    let result = stream.shake_hands().await;
+    match result {
+        Ok(()) => Ok(Stream::Tls(Box::new(stream))),
+        Err(error) => {
+            // An alert has told the reason.
+            stream.leave_end_to_caller();
+            Err(Fault::of_io(&error))
+        }
+    }
+}
+
+fn invalid(fault: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, fault)
+}
+
+fn cut(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the connection was cut: TLS has not said that it ends")
+        }
+        _ => error,
+    }
+}
+
+/// The name of a cipher as OpenSSL writes it, and with it Squid.
+fn cipher_name(suite: rustls::CipherSuite) -> String {
+    let name = format!("{suite:?}");
+    match name.strip_prefix("TLS13_") {
+        Some(rest) => format!("TLS_{rest}"),
+        None => name
+            .trim_start_matches("TLS_")
+            .replace("_WITH", "")
+            .replace("AES_", "AES")
+            .replace("POLY1305_SHA256", "POLY1305")
+            .replace('_', "-"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

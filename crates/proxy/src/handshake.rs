@@ -1,0 +1,190 @@
+//! The handshakes of clients that speak TLS.
+//!
+//! Nothing is allocated for a client that sends nothing, and a client that does not get on gives
+//! way to newer ones: of a flood of handshakes the oldest are closed, and an honest client, which
+//! needs one more turn of its network only, gets through.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use humboldt_base::counters::Counter;
+use humboldt_conf::HttpPort;
+use humboldt_net::{Stream, tls};
+use humboldt_tls::Fault;
+use tokio::sync::Notify;
+
+use crate::core::Core;
+
+/// Most handshakes of a core that are under way. At the next one the oldest is closed.
+pub(crate) const HANDSHAKES_MAX: usize = 1024;
+
+/// Longest time for a handshake from its first byte on.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+
+/// How long a client that speaks no TLS may take to read why it is refused, and the most that is
+/// read of it.
+const REFUSAL_TIME: Duration = Duration::from_secs(2);
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// The first byte of a connection with TLS: a record of a handshake (RFC 8446 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
+
+/// The answer to a client that speaks plain HTTP to a port with TLS; nginx and Apache send one too.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 51\r\n\
+    Connection: close\r\n\
+    \r\n\
+    This port speaks https, and the request was http.\r\n";
+
+/// The handshakes of a core that are under way, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes(RefCell<VecDeque<Rc<Notify>>>);
+
+/// The place of one of them.
+struct Place<'a> {
+    line: &'a Handshakes,
+    gives_way: Rc<Notify>,
+}
+
+impl Handshakes {
+    /// A place for one more.
+    fn enter(&self) -> Place<'_> {
+        let mut line = self.0.borrow_mut();
+        if line.len() >= HANDSHAKES_MAX
+            && let Some(oldest) = line.pop_front()
+        {
+            oldest.notify_one();
+        }
+        let gives_way = Rc::new(Notify::new());
+        line.push_back(Rc::clone(&gives_way));
+        Place { line: self, gives_way }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.line.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.gives_way));
+    }
+}
+
+/// Takes the side of the server. `None`: the connection is over.
+pub(crate) async fn accept(
+    core: &Core,
+    stream: Stream,
+    client: SocketAddr,
+    port: &HttpPort,
+) -> Option<Stream> {
+    let start_time = core.snapshot().config.request_start_timeout;
+    let deadline = core.io.deadlines.slot();
+    // As long as nothing has come it is an idle connection, which may give way.
+    deadline.arm_in_line(start_time);
+    let first = deadline.guard(pin!(first_byte(&stream))).await.ok()??;
+    if first != HANDSHAKE_RECORD {
+        core.count(Counter::TlsFailures, 1);
+        tracing::debug!("port {}: {client} does not speak TLS", port.name);
+        if first.is_ascii_uppercase() {
+            deadline.arm(REFUSAL_TIME);
+            _ = deadline.guard(pin!(refuse(&stream))).await;
+        }
+        return None;
+    }
+    let Some(side) = core.snapshot().tls.port(port).cloned() else {
+        tracing::debug!("port {}: it is no port with TLS any more", port.name);
+        return None;
+    };
+    let place = core.handshakes.enter();
+    deadline.arm(HANDSHAKE_TIME.min(start_time));
+    let shaking = pin!(tls::accept(stream, &side));
+    let result = tokio::select! {
+        result = deadline.guard(shaking) => {
+            result.unwrap_or(Err(Fault::TimedOut))
+        }
+        () = place.gives_way.notified() => {
+            core.count(Counter::TlsGivenWay, 1);
+            return None;
+        }
+    };
+    match result {
+        Ok(stream) => {
+            core.count(Counter::TlsHandshakes, 1);
+            Some(stream)
+        }
+        Err(fault) => {
+            core.count(Counter::TlsFailures, 1);
+            tracing::debug!("port {}: {client}: {fault}", port.name);
+            None
+        }
+    }
+}
+
+/// The first byte that the client sends; `None` if it sends none.
+async fn first_byte(stream: &Stream) -> Option<u8> {
+    let mut first = [0];
+    let peeked = poll_fn(|cx| stream.poll_peek(cx, &mut first)).await.ok()?;
+    first.first().copied().filter(|_| peeked > 0)
+}
+
+async fn refuse(stream: &Stream) {
+    let mut rest = PLAIN_HTTP;
+    let mut read_bytes = 0;
+    poll_fn(|cx| poll_refuse(cx, stream, &mut rest, &mut read_bytes)).await;
+}
+
+/// Sends the answer and the end, and reads what the client has sent: it would otherwise get a reset
+/// before the answer.
+fn poll_refuse(
+    cx: &mut Context<'_>,
+    stream: &Stream,
+    rest: &mut &[u8],
+    read_bytes: &mut usize,
+) -> Poll<()> {
+    if !rest.is_empty() {
+        match stream.poll_write_all(cx, rest) {
+            Poll::Ready(Ok(())) => _ = stream.poll_shut_down_write(cx),
+            Poll::Ready(Err(_)) => return Poll::Ready(()),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    let mut buffer = [0; 1024];
+    while *read_bytes < REFUSAL_BYTES_MAX {
+        match stream.poll_read_shared(cx, &mut buffer) {
+            Poll::Ready(Ok(read)) if read > 0 => *read_bytes += read,
+            Poll::Ready(_) => return Poll::Ready(()),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Poll::Ready(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_in_plain_text_has_the_length_that_it_says() {
+        let text = std::str::from_utf8(PLAIN_HTTP).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
+    }
+
+    #[tokio::test]
+    async fn at_the_bound_the_oldest_handshake_gives_way() {
+        let handshakes = Handshakes::default();
+        let mut places: Vec<_> = (0..HANDSHAKES_MAX).map(|_| handshakes.enter()).collect();
+        drop(places.remove(0));
+        let last = handshakes.enter();
+        assert_eq!(handshakes.0.borrow().len(), HANDSHAKES_MAX);
+        let next = handshakes.enter();
+        places.remove(0).gives_way.notified().await;
+        assert_eq!(handshakes.0.borrow().len(), HANDSHAKES_MAX);
+        drop((last, next, places));
+        assert!(handshakes.0.borrow().is_empty());
+    }
+}

@@ -1,0 +1,25 @@
+//! TLS without sockets: settings of ports and of connections to servers, made from the typed
+//! options of squid.conf; the choice of a certificate; verification; faults with names.
+//!
+//! The library is rustls. What its settings are made from are the contents of files: reading them
+//! is the caller's part ([`Files`]), so that tests need none.
+
+mod certificates;
+mod client;
+mod error;
+mod fault;
+mod files;
+mod named;
+mod provider;
+mod server;
+mod verify;
+
+pub use certificates::certificate_facts;
+pub use client::ClientSide;
+pub use error::{SetupError, SetupProblem};
+pub use fault::{CertificateFault, Fault};
+pub use files::{Files, OnDisk};
+pub use server::ServerSide;
+
+/// The only protocol that is spoken inside, by its name in ALPN (RFC 7301).
+const ALPN: &[u8] = b"http/1.1";

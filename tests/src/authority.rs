@@ -1,0 +1,190 @@
+//! Certificates for tests, made with OpenSSL's program.
+
+use crate::proxy::open_folder;
+use crate::servers::{program, succeed};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use tempfile::TempDir;
+
+const SETTINGS: &str = "\
+[ca]
+default_ca = own
+[own]
+database = {dir}/index
+serial = {dir}/serial
+new_certs_dir = {dir}
+certificate = {dir}/ca.pem
+private_key = {dir}/ca.key
+default_md = sha256
+default_days = 2
+default_crl_days = 2
+policy = any
+copy_extensions = copy
+x509_extensions = leaf
+unique_subject = no
+crlnumber = {dir}/crlnumber
+[leaf]
+basicConstraints = CA:FALSE
+[any]
+commonName = optional
+organizationName = optional
+emailAddress = optional
+[req]
+distinguished_name = name
+[name]
+";
+
+/// The key of a certificate.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// On the curve P-256.
+    Ecdsa,
+    /// With 2048 bits.
+    Rsa,
+}
+
+/// An authority that signs certificates. Its own is `ca.pem` in its folder.
+pub struct Authority {
+    folder: TempDir,
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The certificate.
+    pub file: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// `NAME-cert=FILE NAME-key=FILE` for squid.conf.
+    #[must_use]
+    pub fn options(&self, prefix: &str) -> String {
+        format!("{prefix}cert={} {prefix}key={}", self.file.display(), self.key.display())
+    }
+}
+
+impl Authority {
+    /// An authority with this name.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let authority = Self { folder: open_folder() };
+        let dir = authority.folder.path().display().to_string();
+        let write = |file: &str, text: &str| {
+            fs::write(authority.path(file), text).expect("a file of the authority");
+        };
+        write("settings", &SETTINGS.replace("{dir}", &dir));
+        write("index", "");
+        write("serial", "1000");
+        write("crlnumber", "1000");
+        let mut command = openssl("req");
+        command.args(["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+        command.args(["-days", "30", "-subj", &format!("/CN={name}")]);
+        command.args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"]);
+        succeed(
+            command.arg("-keyout").arg(authority.path("ca.key")).arg("-out").arg(authority.ca()),
+        );
+        authority
+    }
+
+    /// A file in its folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Its own certificate.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.path("ca.pem")
+    }
+
+    /// A new certificate for a subject such as `/CN=a` and names such as `DNS:a.test`, valid now.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn issue(&self, file: &str, key: Key, subject: &str, names: &str) -> Certificate {
+        self.sign(file, key, subject, names, &[])
+    }
+
+    /// The same, for a time that is over.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn issue_expired(&self, file: &str, subject: &str, names: &str) -> Certificate {
+        let time = ["-startdate", "20200101000000Z", "-enddate", "20210101000000Z"];
+        self.sign(file, Key::Ecdsa, subject, names, &time)
+    }
+
+    fn sign(&self, file: &str, key: Key, subject: &str, names: &str, time: &[&str]) -> Certificate {
+        let (certificate, key_file) =
+            (self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
+        let request = self.path(&format!("{file}.csr"));
+        let mut command = openssl("req");
+        command.args(["-new", "-nodes", "-subj", subject]);
+        match key {
+            Key::Ecdsa => command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]),
+            Key::Rsa => command.args(["-newkey", "rsa:2048"]),
+        };
+        if !names.is_empty() {
+            command.arg("-addext").arg(format!("subjectAltName={names}"));
+        }
+        succeed(command.arg("-keyout").arg(&key_file).arg("-out").arg(&request));
+        let mut command = self.ca_command();
+        command.args(["-batch", "-notext"]).args(time).arg("-in").arg(&request);
+        succeed(command.arg("-out").arg(&certificate));
+        // The proxy reads it again when it has given up root's rights.
+        fs::set_permissions(&key_file, Permissions::from_mode(0o644)).expect("readable for all");
+        Certificate { file: certificate, key: key_file }
+    }
+
+    /// Revokes a certificate, and returns the file with the new list.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[must_use]
+    pub fn revoke(&self, certificate: Option<&Certificate>) -> PathBuf {
+        if let Some(certificate) = certificate {
+            succeed(self.ca_command().arg("-revoke").arg(&certificate.file));
+        }
+        let list = self.path("crl.pem");
+        succeed(self.ca_command().arg("-gencrl").arg("-out").arg(&list));
+        list
+    }
+
+    fn ca_command(&self) -> Command {
+        let mut command = openssl("ca");
+        command.arg("-config").arg(self.path("settings"));
+        command
+    }
+}
+
+/// A certificate that signs itself.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn self_signed(folder: &TempDir, subject: &str, names: &str) -> Certificate {
+    let (file, key) = (folder.path().join("self.pem"), folder.path().join("self.key"));
+    let mut command = openssl("req");
+    command.args(["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    command.args(["-days", "2", "-subj", subject, "-addext", &format!("subjectAltName={names}")]);
+    succeed(command.arg("-keyout").arg(&key).arg("-out").arg(&file));
+    Certificate { file, key }
+}
+
+/// OpenSSL's program with this command.
+#[must_use]
+pub fn openssl(command: &str) -> Command {
+    let mut openssl = Command::new(program("openssl"));
+    openssl.arg(command);
+    openssl
+}

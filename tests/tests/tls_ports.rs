@@ -1,0 +1,458 @@
+//! `https_port`: accelerators and proxies that speak TLS with their clients.
+
+use humboldt_tests::authority::{Authority, Certificate, Key, openssl};
+use humboldt_tests::servers::{program, run, succeed};
+use humboldt_tests::wait::{Gate, free_address, start, until};
+use humboldt_tests::{Client, Reply, World};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A proxy with an `https_port`, and the authority that its clients trust.
+struct Secured {
+    world: World,
+    authority: Authority,
+    address: SocketAddr,
+}
+
+impl Secured {
+    fn forward(options: &str, lines: &str) -> Self {
+        Self::with("", options, lines)
+    }
+
+    fn with(mode: &str, options: &str, lines: &str) -> Self {
+        let authority = Authority::new("tests");
+        let own =
+            authority.issue("own", Key::Ecdsa, "/CN=localhost", "DNS:localhost,DNS:site.test");
+        let address = free_address();
+        let port = port_line(address, mode, &own, &options.replace("{ca}", &ca(&authority)));
+        let world = match mode {
+            "" => World::forward(&format!("{port}\n{lines}")),
+            _ => World::reverse(&format!("{port}\n{lines}")),
+        };
+        Self { world, authority, address }
+    }
+
+    /// curl with this proxy, through TLS.
+    fn curl(&self) -> Command {
+        let mut command = Command::new(program("curl"));
+        command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", ""]);
+        command.arg("--proxy").arg(format!("https://localhost:{}", self.address.port()));
+        command.arg("--proxy-cacert").arg(self.authority.ca());
+        command
+    }
+
+    /// curl to the accelerator.
+    fn curl_to_site(&self) -> Command {
+        let mut command = Command::new(program("curl"));
+        command.args(["--silent", "--show-error", "--max-time", "20"]);
+        let port = self.address.port();
+        command.arg("--resolve").arg(format!("site.test:{port}:127.0.0.1"));
+        command.arg("--cacert").arg(self.authority.ca());
+        command
+    }
+
+    fn site(&self, path: &str) -> String {
+        format!("https://site.test:{}{path}", self.address.port())
+    }
+
+    /// What `openssl s_client` says about a handshake.
+    fn handshake(&self, options: &[&str]) -> String {
+        let mut command = openssl("s_client");
+        command.args(["-connect", &self.address.to_string()]).args(options);
+        let output = run(&mut command);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text + &String::from_utf8_lossy(&output.stderr)
+    }
+}
+
+fn ca(authority: &Authority) -> String {
+    authority.ca().display().to_string()
+}
+
+fn port_line(address: SocketAddr, mode: &str, own: &Certificate, options: &str) -> String {
+    format!("https_port {address} {mode} {} {options}", own.options("tls-"))
+}
+
+#[test]
+fn a_proxy_can_be_talked_to_through_tls() {
+    let secured = Secured::forward("", "");
+    let origin = &secured.world.origin;
+    origin.on("/a", Reply::ok("hello").cachable(60));
+    for cache in ["MISS", "HIT"] {
+        let text = succeed(secured.curl().arg("-i").arg(origin.url("/a")));
+        assert!(text.contains(&format!("X-Cache: {cache} ")) && text.ends_with("hello"), "{text}");
+    }
+    assert_eq!(origin.count("/a"), 1);
+    // A tunnel.
+    let text = succeed(secured.curl().args(["-p", &origin.url("/a")]));
+    assert_eq!(text, "hello");
+    // A body larger than all buffers, in both directions.
+    let large = vec![b'x'; 9 << 20];
+    origin.on("/large", Reply::ok(large.clone()));
+    let file = secured.authority.path("large");
+    std::fs::write(&file, &large).expect("a file");
+    let mut command = secured.curl();
+    command.arg("--data-binary").arg(format!("@{}", file.display())).arg(origin.url("/large"));
+    assert_eq!(succeed(&mut command).len(), large.len());
+    assert_eq!(secured.world.metric("humboldt_client_tls_failures_total"), 0);
+    assert!(secured.world.metric("humboldt_client_tls_handshakes_total") >= 4);
+}
+
+#[test]
+fn an_accelerator_has_https_urls_and_keeps_connections() {
+    let secured = Secured::with("accel defaultsite=site.test", "", "");
+    secured.world.origin.on("/a", Reply::ok("hello").cachable(60));
+    let urls = [secured.site("/a"), secured.site("/a")];
+    let mut command = secured.curl_to_site();
+    command.args(["-w", " %{num_connects} %{http_code} %{ssl_verify_result}\n"]).args(&urls);
+    assert_eq!(succeed(&mut command), "hello 1 200 0\nhello 0 200 0\n");
+    let line = secured.world.proxy.logged_times("/a", 2).pop().unwrap_or_default();
+    assert!(line.contains("TCP_MEM_HIT/200") && line.contains("https://site.test"), "{line}");
+    // The same path of http is another object.
+    let mut client = secured.world.client();
+    client.request("GET", "/a", &[], b"");
+    assert_eq!(client.response().expect(200).cache(), "MISS");
+}
+
+#[test]
+fn many_clients_are_served_at_once() {
+    let secured = Secured::with("accel defaultsite=site.test", "", "workers 2\n");
+    let page = vec![b'x'; 100_000];
+    secured.world.origin.on("/a", Reply::ok(&page).cachable(60));
+    for options in [&["-k"][..], &[]] {
+        let mut ab = Command::new(program("ab"));
+        ab.args(["-q", "-n", "1000", "-c", "50"]).args(options);
+        let text = succeed(ab.arg(format!("https://{}/a", secured.address)));
+        for wanted in ["Complete requests:      1000\n", "Failed requests:        0\n"] {
+            assert!(text.contains(wanted), "{options:?}: {text}");
+        }
+    }
+    assert_eq!(secured.world.metric("humboldt_client_tls_failures_total"), 0);
+}
+
+#[test]
+fn the_name_and_the_kind_of_key_choose_the_certificate() {
+    let authority = Authority::new("tests");
+    let issue = |file: &str, key, names: &str| {
+        let subject = format!("/CN={file}");
+        authority.issue(file, key, &subject, names).options("tls-")
+    };
+    let certificates = [
+        issue("first", Key::Ecdsa, "DNS:first.test"),
+        issue("first-rsa", Key::Rsa, "DNS:first.test"),
+        issue("wild", Key::Ecdsa, "DNS:*.wild.test"),
+        issue("exact", Key::Ecdsa, "DNS:a.wild.test"),
+    ];
+    let address = free_address();
+    let world = World::forward(&format!("https_port {address} {}\n", certificates.join(" ")));
+    let secured = Secured { world, authority, address };
+    for (options, wanted) in [
+        (&["-servername", "first.test"][..], "first"),
+        (&["-servername", "a.wild.test"], "exact"),
+        (&["-servername", "B.Wild.Test"], "wild"),
+        (&["-servername", "c.b.wild.test"], "first"),
+        (&["-noservername"], "first"),
+        (&["-servername", "first.test", "-sigalgs", "RSA-PSS+SHA256"], "first-rsa"),
+        (
+            &["-servername", "first.test", "-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"],
+            "first-rsa",
+        ),
+    ] {
+        let text = secured.handshake(options);
+        assert!(text.contains(&format!("subject=CN = {wanted}\n")), "{options:?}: {text}");
+    }
+}
+
+#[test]
+fn sessions_are_resumed_on_any_core() {
+    for version in ["-tls1_3", "-tls1_2"] {
+        let secured = Secured::forward("", "workers 2\n");
+        let session = secured.authority.path("session").display().to_string();
+        // With TLS 1.3 the tickets come behind the handshake: with the answer at the latest.
+        let mut first = openssl("s_client");
+        first.args(["-connect", &secured.address.to_string(), version, "-sess_out", &session]);
+        first.args(["-quiet", "-ign_eof"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut first = start(first.stderr(Stdio::null())).expect("openssl");
+        let page = secured.world.proxy.page("squid-internal-mgr/menu");
+        let request = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        first.stdin.take().expect("a pipe").write_all(request.as_bytes()).expect("sent");
+        assert!(first.wait().expect("an end").success());
+        for _ in 0..4 {
+            let text = secured.handshake(&[version, "-sess_in", &session]);
+            assert!(text.contains("Reused, "), "{version}: {text}");
+        }
+        assert_eq!(secured.world.metric("humboldt_client_tls_resumed_total"), 4);
+    }
+}
+
+#[test]
+fn only_versions_and_protocols_of_today_are_spoken() {
+    let secured = Secured::forward("", "");
+    for old in ["-tls1", "-tls1_1"] {
+        let text = secured.handshake(&[old, "-cipher", "ALL:@SECLEVEL=0"]);
+        assert!(text.contains("Cipher is (NONE)") && text.contains(" alert "), "{old}: {text}");
+    }
+    let text = secured.handshake(&["-alpn", "h2,http/1.1"]);
+    assert!(text.contains("ALPN protocol: http/1.1"), "{text}");
+    let text = Secured::forward("tls-min-version=1.3", "").handshake(&["-tls1_2"]);
+    assert!(text.contains("Cipher is (NONE)") && text.contains(" alert "), "{text}");
+}
+
+#[test]
+fn clients_show_certificates_and_rules_and_logs_see_them() {
+    let lines = "logformat own %ssl::>cert_subject %ssl::>cert_issuer %us %ssl::>negotiated_version %Ss/%>Hs %ru\n\
+                 access_log stdio:{dir}/own.log own\n\
+                 acl alice user_cert CN alice\nacl known ca_cert CN tests\n\
+                 http_access allow alice known\n\
+                 http_access deny all\n";
+    let secured = Secured::forward("clientca={ca} sslflags=CONDITIONAL_AUTH", lines);
+    let origin = &secured.world.origin;
+    origin.on("/a", Reply::ok("hello"));
+    let other = Authority::new("others");
+    let ask = |own: Option<&Certificate>| {
+        let mut command = secured.curl();
+        if let Some(own) = own {
+            command.arg("--proxy-cert").arg(&own.file).arg("--proxy-key").arg(&own.key);
+        }
+        let output =
+            run(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(origin.url("/a")));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let issue = |name: &str| {
+        let subject = format!("/O=Tests/CN={name}/emailAddress={name}@a.test");
+        secured.authority.issue(name, Key::Ecdsa, &subject, "")
+    };
+    assert_eq!(ask(Some(&issue("alice"))), "200");
+    assert_eq!(ask(Some(&issue("bob"))), "403");
+    assert_eq!(ask(None), "403");
+    // One of an authority that is not known ends the connection.
+    assert_eq!(ask(Some(&other.issue("alice", Key::Ecdsa, "/CN=alice", ""))), "000");
+    let own = until("a line", || {
+        let text = secured.world.proxy.text("own.log");
+        (text.lines().count() >= 3).then_some(text)
+    });
+    let first = own.lines().next().unwrap_or_default();
+    for part in ["/CN=alice/O=Tests/", "/CN=tests ", " alice@a.test ", " TLS/1.3 ", "TCP_MISS/200"]
+    {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    assert!(own.lines().nth(2).is_some_and(|line| line.starts_with("- - - TLS/1.3 ")), "{own}");
+}
+
+#[test]
+fn required_certificates_are_required_and_revoked_ones_refused() {
+    let authority = Authority::new("tests");
+    let own = authority.issue("own", Key::Ecdsa, "/CN=localhost", "DNS:localhost");
+    let (good, bad) = (
+        authority.issue("good", Key::Ecdsa, "/CN=good", ""),
+        authority.issue("bad", Key::Ecdsa, "/CN=bad", ""),
+    );
+    let list = authority.revoke(Some(&bad));
+    let address = free_address();
+    let options = format!("clientca={} crlfile={}", ca(&authority), list.display());
+    let world = World::forward(&port_line(address, "", &own, &options));
+    let secured = Secured { world, authority, address };
+    let origin = &secured.world.origin;
+    origin.on("/a", Reply::ok("hello"));
+    let ask = |own: Option<&Certificate>| {
+        let mut command = secured.curl();
+        if let Some(own) = own {
+            command.arg("--proxy-cert").arg(&own.file).arg("--proxy-key").arg(&own.key);
+        }
+        let output =
+            run(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(origin.url("/a")));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(
+        (ask(Some(&good)), ask(Some(&bad)), ask(None)),
+        ("200".into(), "000".into(), "000".into())
+    );
+    assert_eq!(secured.world.metric("humboldt_client_tls_failures_total"), 2);
+}
+
+#[test]
+fn what_is_no_tls_is_answered_or_closed() {
+    let secured = Secured::forward("", "");
+    let send = |bytes: &[u8]| {
+        let mut socket = TcpStream::connect(secured.address).expect("connected");
+        socket.write_all(bytes).expect("sent");
+        let mut answer = Vec::new();
+        _ = socket.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let answer = send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("speaks https"), "{answer}");
+    assert_eq!(send(b"\x00\x01\x02"), "");
+    assert_eq!(send(b"\xff"), "");
+    // A record of a handshake without one, and one that announces more than there may be.
+    for garbage in [&b"\x16\x03\x01\x00\x05hello"[..], b"\x16\x03\x01\xff\xff"] {
+        assert!(!send(garbage).contains("HTTP"), "{garbage:?}");
+    }
+    assert_eq!(secured.world.metric("humboldt_client_tls_failures_total"), 5);
+    assert_eq!(secured.world.metric("humboldt_client_tls_handshakes_total"), 0);
+}
+
+/// A way to `address` on which the bytes of the client come one by one.
+fn slow_way(address: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let own = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut server = TcpStream::connect(address).expect("connected");
+        server.set_nodelay(true).expect("a socket");
+        let (mut from, mut to) =
+            (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut byte = [0];
+        while client.read(&mut byte).is_ok_and(|read| read == 1) {
+            if server.write_all(&byte).is_err() {
+                return;
+            }
+        }
+        _ = server.shutdown(Shutdown::Write);
+    });
+    own
+}
+
+#[test]
+fn a_client_hello_in_pieces_is_read() {
+    let mut secured = Secured::forward("", "");
+    secured.world.origin.on("/a", Reply::ok("hello"));
+    secured.address = slow_way(secured.address);
+    assert_eq!(succeed(secured.curl().arg(secured.world.origin.url("/a"))), "hello");
+}
+
+#[test]
+fn a_client_that_does_not_get_on_is_not_waited_for() {
+    let secured = Secured::forward("", "request_start_timeout 1 seconds\n");
+    let mut silent = TcpStream::connect(secured.address).expect("connected");
+    let mut stalled = TcpStream::connect(secured.address).expect("connected");
+    stalled.write_all(b"\x16\x03\x01").expect("sent");
+    for socket in [&mut silent, &mut stalled] {
+        let mut answer = Vec::new();
+        _ = socket.read_to_end(&mut answer);
+        assert_eq!(answer, b"");
+    }
+}
+
+#[test]
+fn a_reload_takes_over_new_certificates_and_drops_no_connection() {
+    let secured = Secured::forward("", "");
+    let origin = &secured.world.origin;
+    origin.on("/a", Reply::ok("hello"));
+    // A connection that stays open.
+    let mut command = openssl("s_client");
+    command.args(["-connect", &secured.address.to_string(), "-quiet", "-ign_eof"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut client = start(&mut command).expect("openssl");
+    let mut to = client.stdin.take().expect("a pipe");
+    let mut from = client.stdout.take().expect("a pipe");
+    let mut ask = |connection: &str| {
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n",
+            origin.url("/a")
+        );
+        to.write_all(request.as_bytes()).expect("sent");
+        let mut text = Vec::new();
+        while !text.ends_with(b"hello") {
+            let mut byte = [0];
+            assert_eq!(from.read(&mut byte).expect("read"), 1);
+            text.push(byte[0]);
+        }
+    };
+    ask("keep-alive");
+    let serial = |secured: &Secured| {
+        let text = secured.handshake(&[]);
+        let (_, rest) = text.split_once("subject=").expect("a subject");
+        rest.lines().next().unwrap_or_default().to_owned()
+    };
+    let before = serial(&secured);
+    let own = secured.authority.issue("own", Key::Ecdsa, "/CN=renewed", "DNS:localhost");
+    assert!(own.file.ends_with("own.pem"));
+    secured.world.proxy.signal(Signal::HUP);
+    until("the new certificate", || (serial(&secured) == "CN = renewed").then_some(()));
+    assert_ne!(before, "CN = renewed");
+    ask("close");
+    assert!(client.wait().expect("an end").success());
+    // A file that cannot be used leaves all as it is.
+    std::fs::write(&own.file, "nothing").expect("written");
+    secured.world.proxy.signal(Signal::HUP);
+    until("a message", || {
+        let log = secured.world.proxy.text("cache.log") + &secured.world.proxy.output();
+        log.contains("own.pem has no certificate in PEM form").then_some(())
+    });
+    assert_eq!(serial(&secured), "CN = renewed");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_with_their_line() {
+    let authority = Authority::new("tests");
+    let (own, other) = (
+        authority.issue("own", Key::Ecdsa, "/CN=a", "DNS:a"),
+        authority.issue("other", Key::Ecdsa, "/CN=b", "DNS:b"),
+    );
+    let encrypted = authority.path("encrypted.key");
+    let mut command = openssl("pkey");
+    command.arg("-in").arg(&own.key).args(["-aes256", "-passout", "pass:x", "-out"]);
+    succeed(command.arg(&encrypted));
+    let certificate = own.file.display();
+    for (options, wanted) in [
+        ("tls-cert=/no/such/file".to_owned(), "/no/such/file cannot be read: No such file"),
+        (format!("tls-cert={certificate}"), "own.pem has no private key in PEM form"),
+        (
+            format!("tls-cert={certificate} tls-key={}", other.key.display()),
+            "other.key does not belong to the certificate in",
+        ),
+        (
+            format!("tls-cert={certificate} tls-key={}", encrypted.display()),
+            "is encrypted, and nobody can be asked for its passphrase",
+        ),
+        (
+            format!("tls-cert={certificate} tls-key={} clientca=/etc/hostname", own.key.display()),
+            "/etc/hostname has no certificate in PEM form",
+        ),
+    ] {
+        let file = authority.path("squid.conf");
+        std::fs::write(&file, format!("http_access deny all\nhttps_port 4430 {options}\n"))
+            .expect("a file");
+        let output =
+            humboldt_tests::proxy::run(&["-k", "parse", "-f", &file.display().to_string()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wanted), "{options}: {said}");
+        assert!(said.contains("squid.conf:2:1: "), "{options}: {said}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_fetch() {
+    let secured = Secured::forward("", "quick_abort_min 0 KB\nquick_abort_max 0 KB\n");
+    let origin = &secured.world.origin;
+    let (gate, asked) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
+    let (door, sign) = (Arc::clone(&gate), Arc::clone(&asked));
+    origin.handle("/held", move |_, wire| {
+        sign.store(true, Ordering::Relaxed);
+        door.pass();
+        wire.close();
+    });
+    let mut child =
+        start(secured.curl().arg(origin.url("/held")).stdout(Stdio::null()).stderr(Stdio::null()))
+            .expect("curl");
+    until("the request", || asked.load(Ordering::Relaxed).then_some(()));
+    child.kill().expect("killed");
+    child.wait().expect("an end");
+    let line = secured.world.proxy.logged("/held");
+    assert!(line.contains("ABORTED"), "{line}");
+    gate.open();
+}
+
+#[test]
+fn plain_clients_are_served_beside() {
+    let secured = Secured::forward("", "");
+    secured.world.origin.on("/a", Reply::ok("hello"));
+    let _: Client = secured.world.client();
+    assert_eq!(secured.world.get("/a").expect(200).text(), "hello");
+}
