@@ -238,8 +238,8 @@ impl Core {
         self.names.replace(Some(names));
     }
 
-    /// Connects to a server, with TLS if `tls` says so; `read_timeout` is its time limit for the answer. If no descriptor is
-    /// free, idle connections are closed.
+    /// Connects to a server, with TLS if `tls` says so; `read_timeout` is its time limit for the
+    /// answer. If no descriptor is free, idle connections are closed.
     pub(crate) async fn connect(
         &self,
         addresses: &[IpAddr],

@@ -18,6 +18,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
         "core.rs",
         "cut.rs",
         "errors.rs",
+        "handshake.rs",
         "helped.rs",
         "outcome.rs",
         "pin.rs",
