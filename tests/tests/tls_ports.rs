@@ -210,7 +210,7 @@ fn only_versions_and_protocols_of_today_are_spoken() {
 
 #[test]
 fn clients_show_certificates_and_rules_and_logs_see_them() {
-    let lines = "logformat own %ssl::>cert_subject %ssl::>cert_issuer %us %ssl::>negotiated_version %Ss/%>Hs %ru\n\
+    let lines = "logformat own %ssl::>cert_subject %ssl::>cert_issuer %us %ssl::>negotiated_version %ssl::>negotiated_cipher %Ss/%>Hs %ru\n\
                  access_log stdio:{dir}/own.log own\n\
                  acl alice user_cert CN alice\nacl known ca_cert CN tests\n\
                  http_access allow alice known\n\
@@ -242,7 +242,8 @@ fn clients_show_certificates_and_rules_and_logs_see_them() {
         (text.lines().count() >= 3).then_some(text)
     });
     let first = own.lines().next().unwrap_or_default();
-    for part in ["/CN=alice/O=Tests/", "/CN=tests ", " alice@a.test ", " TLS/1.3 ", "TCP_MISS/200"]
+    for part in
+        ["/CN=alice/O=Tests/", "/CN=tests ", " alice@a.test ", " TLS/1.3 TLS_AES_", "TCP_MISS/200"]
     {
         assert!(first.contains(part), "{part}: {first}");
     }
