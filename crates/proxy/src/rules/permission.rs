@@ -39,9 +39,12 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
             break;
         }
     }
+    let is_let_in = decisions.iter().flatten().all(|decision| decision.is_allowed())
+        || enforce::reports_only(request);
     let on_trial = snapshot
         .on_trial
         .as_ref()
+        .filter(|_| is_let_in)
         .map(|list| before.what_if(request, || check_list(list, request, &subject)));
     if let Some(Verdict::Needs(question)) = on_trial {
         return ask_again(request, &subject, &before, question);
@@ -169,8 +172,7 @@ fn permit_client<'l>(
             false
         }
     };
-    // What is only reported has been let in with all its addresses.
-    if request.reported.get().is_some() || permit(request, subject, allow) {
+    if permit(request, subject, allow) {
         return Ok(());
     }
     let rule = last.into_inner();
