@@ -32,6 +32,8 @@ pub enum Verdict<'a> {
     Challenge {
         /// The ACL.
         acl: &'a str,
+        /// The rule that it is in, counted from 0.
+        rule: usize,
     },
     /// Not to be decided without this answer: get it and check again with it in
     /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
@@ -103,6 +105,11 @@ impl RuleList {
         self.rules.is_empty()
     }
 
+    /// The number of rules.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// The line of the rule that a verdict names; of `None`, the last one, whose opposite holds.
     pub fn source(&self, rule: Option<usize>) -> Option<&Arc<RuleSource>> {
         match rule {
@@ -125,7 +132,7 @@ impl RuleList {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject, &mut last) {
                 Match::No => {}
-                Match::Challenge(acl) => return Verdict::Challenge { acl },
+                Match::Challenge(acl) => return Verdict::Challenge { acl, rule: index },
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => return denied(Some(index), last),

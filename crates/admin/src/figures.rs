@@ -3,6 +3,7 @@
 use humboldt_base::clock::UnixMillis;
 use humboldt_helpers::Statistics;
 use humboldt_proxy::closes_page;
+use humboldt_proxy::config::rule_counts::RuleCount;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
 use humboldt_store::scheme::SchemeStats;
@@ -43,6 +44,14 @@ pub(crate) struct Figures {
     pub helpers: Vec<Statistics>,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
+    /// How often each rule has decided.
+    pub rules: Vec<RuleCount>,
+    /// Number of the configuration in force.
+    pub generation: u64,
+    /// Since when it is in force.
+    pub in_force_since: UnixMillis,
+    /// Configurations that could not be used.
+    pub failed_reconfigurations: u64,
 }
 
 /// One cache directory.
@@ -87,6 +96,10 @@ impl Figures {
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
+            rules: snapshot.rule_counts(),
+            generation: snapshot.generation(),
+            in_force_since: shared.in_force_since(),
+            failed_reconfigurations: shared.failed_reconfigurations(),
         }
     }
 
@@ -155,6 +168,10 @@ impl Figures {
             cores: 2,
             helpers: Vec::new(),
             closed_pages: Vec::new(),
+            rules: Vec::new(),
+            generation: 1,
+            in_force_since: UnixMillis(1_700_000_000_000),
+            failed_reconfigurations: 0,
         }
     }
 
@@ -205,6 +222,9 @@ impl Figures {
             stats,
         };
         figures.dirs = vec![dir(0, "ufs"), dir(1, "ufs")];
+        figures.rules = crate::rules::for_tests();
+        figures.generation = 3;
+        figures.failed_reconfigurations = 1;
         figures
     }
 }

@@ -17,6 +17,7 @@ mod interval;
 mod memory;
 mod metrics;
 mod pages;
+mod rules;
 mod service_times;
 mod storedir;
 mod totals;

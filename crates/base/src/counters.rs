@@ -54,6 +54,8 @@ counters! {
     ClientErrors = "client_http_errors_total";
     /// Requests refused by the access rules.
     ClientDenied = "client_http_denied_total";
+    /// Requests that rules would have refused, if that were not only reported.
+    ClientReported = "client_http_refusals_reported_total";
     /// Bytes received from clients.
     ClientInBytes = "client_http_in_bytes_total";
     /// Bytes sent to clients.

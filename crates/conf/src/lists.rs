@@ -128,6 +128,8 @@ lists! {
     SpoofClientIp = "spoof_client_ip":                   Request,  Never,  Ahead;
     HttpAccess = "http_access":                          Request,  Waits,  Waits;
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
+    HttpAccessReportOnly = "http_access_report_only":    Request,  Waits,  Waits;
+    ReportOnly = "report_only":                          Request,  Never,  Never;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
     Cache = "cache":                                     Request,  Waits,  Waits;
@@ -267,6 +269,7 @@ mod tests {
         let slow_lists = [
             "http_access",
             "adapted_http_access",
+            "http_access_report_only",
             "http_reply_access",
             "cache",
             "always_direct",
@@ -302,8 +305,13 @@ mod tests {
             let objection =
                 need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
             let sees_addresses = is_obeyed(list)
-                && !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
-                    .contains(&name);
+                && ![
+                    "follow_x_forwarded_for",
+                    "proxy_protocol_access",
+                    "auth_schemes",
+                    "report_only",
+                ]
+                .contains(&name);
             let is_taken = match need {
                 None | Some(Need::Hardware | Need::Mark | Need::Notes) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
@@ -321,12 +329,14 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 31] = [
+    const LINES: [&str; 33] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
         "http_access allow x",
         "adapted_http_access allow x",
+        "http_access_report_only allow x",
+        "report_only allow x",
         "http_reply_access allow x",
         "miss_access allow x",
         "cache allow x",
@@ -379,6 +389,7 @@ mod tests {
                 let found = read(&format!("{acl}\n{line}\n"));
                 let never_waits = line.starts_with("follow_x_forwarded_for")
                     || line.starts_with("proxy_protocol_access")
+                    || line.starts_with("report_only")
                     || line.starts_with("auth_schemes");
                 let is_wrong = is_slow && never_waits;
                 assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));

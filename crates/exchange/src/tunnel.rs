@@ -49,6 +49,8 @@ pub enum TunnelOver {
     Idle,
     /// One side broke.
     Broken,
+    /// It may not go on.
+    Refused,
 }
 
 impl TunnelEnd {
@@ -181,12 +183,13 @@ impl Direction {
 }
 
 /// Moves bytes both ways until both sides have closed (`None`), one has failed, or nothing has
-/// moved for too long. Returns how many bytes the client got, too.
+/// moved for too long; or until `refused` ends. Returns how many bytes the client got, too.
 pub async fn relay(
     io: &CoreIo,
     client: TunnelEnd,
     server: TunnelEnd,
     limits: TunnelLimits,
+    refused: impl Future<Output = ()>,
 ) -> (u64, Option<TunnelOver>) {
     io.count(Counter::Tunnels, 1);
     let mut up = Direction::new(client.early);
@@ -197,11 +200,14 @@ pub async fn relay(
     let mut moved = 0;
     // Also if the client is not read, because the server does not take its earlier bytes.
     let (mut ends, mut breaks) = (pin!(client.closed()), pin!(client.broken()));
-    let mut has_ended = false;
+    let (mut has_ended, mut refused) = (false, pin!(refused));
     let over = loop {
         let step = poll_fn(|cx| {
             if breaks.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(TunnelOver::Broken));
+            }
+            if refused.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(TunnelOver::Refused));
             }
             let sent = up.poll(cx, io, &client, &server);
             let received = down.poll(cx, io, &server, &client);

@@ -219,6 +219,7 @@ impl Service {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
+                self.shared.reconfiguration_failed();
                 tracing::error!("not reconfigured, the old configuration stays");
                 each_line(&error.to_string(), |line| tracing::error!("{line}"));
                 return;
@@ -226,6 +227,7 @@ impl Service {
         };
         let snapshot = loaded.snapshot;
         if let Err(error) = snapshot.helpers.start(&self.shared.helpers) {
+            self.shared.reconfiguration_failed();
             tracing::error!("not reconfigured, there is no thread for helper programs: {error}");
             return;
         }
@@ -245,7 +247,9 @@ impl Service {
     /// The directories have been reconfigured too, or have failed to.
     fn reconfigured(&self, is_done: bool, directories: &mut Reconfiguration) {
         if is_done {
-            tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+            let generation = self.shared.snapshot().generation();
+            let ports = self.ports.describe().join(" ");
+            tracing::info!("Reconfigured, generation {generation}; listening on {ports}");
         }
         if let Some(snapshot) = directories.take_next() {
             directories.begin(snapshot, &self.stores, &self.shared);

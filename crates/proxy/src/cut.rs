@@ -72,6 +72,8 @@ cuts! {
     TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT"), Cancelled;
     /// One side of a tunnel was reset, which is how many programs end theirs.
     TunnelBroken = "tunnel_broken", None, Cancelled;
+    /// A reconfiguration has brought rules that refuse the tunnel (`close_refused_tunnels`).
+    Refused = "rules_changed", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
     ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN"), Failed;
     /// A fault of the program: cache.log has a line about a panic.
@@ -102,6 +104,7 @@ impl From<TunnelOver> for Cut {
             TunnelOver::Lifetime => Self::Lifetime,
             TunnelOver::Idle => Self::TunnelIdle,
             TunnelOver::Broken => Self::TunnelBroken,
+            TunnelOver::Refused => Self::Refused,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
-use humboldt_conf::{HttpPort, PortMode};
+use humboldt_conf::{HttpPort, PortMode, RuleSource};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
@@ -25,6 +25,8 @@ use crate::pin::{Owner, Pin};
 /// Facts about the connection that brought a request.
 #[derive(Debug)]
 pub(crate) struct ConnFacts {
+    /// The core that serves the connection.
+    pub core: usize,
     /// The client's address.
     pub client: SocketAddr,
     /// Our address on the connection.
@@ -132,6 +134,12 @@ pub(crate) struct Request {
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
+    /// Its number: see [`Core::next_number`](crate::core::Core::next_number).
+    pub(crate) number: u64,
+    /// Time spent waiting for look-ups of names, in ms; `None` without any.
+    pub(crate) dns_ms: Cell<Option<u64>>,
+    /// The rule of the first refusal that was only reported; `None` in it if a rule had no answer.
+    pub(crate) reported: OnceCell<Option<Arc<RuleSource>>>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
     /// What helpers have told. A copy of the request shares it.
@@ -163,6 +171,9 @@ impl Request {
             login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
+            number: 0,
+            dns_ms: Cell::new(None),
+            reported: OnceCell::new(),
             notes: Rc::default(),
             helped: Rc::default(),
             facts: Rc::clone(facts),
@@ -188,6 +199,8 @@ impl Request {
         self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
+        self.dns_ms = Cell::new(None);
+        self.reported = OnceCell::new();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
@@ -374,6 +387,22 @@ impl Request {
     /// The configuration under which the request is served.
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
+    }
+
+    /// A copy for another configuration, which goes to the server with this address if that is
+    /// known. Its login stays; helpers may be asked again.
+    pub(crate) fn under(&self, snapshot: &Arc<Snapshot>, peer: Option<IpAddr>) -> Self {
+        let mut copy = self.clone();
+        copy.snapshot = Arc::clone(snapshot);
+        copy.may_use_cache = OnceCell::new();
+        copy.permitted = RefCell::default();
+        copy.reported = OnceCell::new();
+        copy.notes = Rc::new(RefCell::new(self.notes.borrow().clone()));
+        copy.helped = Rc::default();
+        if let Some(peer) = peer {
+            copy.addresses = OnceCell::from(Ok(Arc::from([unmapped(peer)])));
+        }
+        copy
     }
 
     /// The connection that brought it.

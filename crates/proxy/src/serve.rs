@@ -207,6 +207,7 @@ impl Connection {
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
         let facts = Rc::new(ConnFacts {
+            core: core.id,
             client,
             local,
             original,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
@@ -36,8 +36,10 @@ pub trait InternalPages: Send + Sync {
     fn page(&self, name: &str) -> Option<Page>;
 }
 
-/// Gets the logins of a configuration ready.
-fn begin_logins(snapshot: &Snapshot, earlier: Option<&Snapshot>) {
+/// Brings a configuration into force: its number, its counters and its logins.
+fn begin(snapshot: &Snapshot, cores: usize, earlier: Option<&Snapshot>) {
+    let generation = 1 + earlier.map_or(0, Snapshot::generation);
+    snapshot.begin(generation, cores, earlier);
     if let Some(logins) = &snapshot.logins {
         let earlier = earlier.and_then(|earlier| earlier.logins.as_ref());
         logins.logins.begin(earlier.map(|earlier| &earlier.logins));
@@ -66,6 +68,8 @@ pub struct Shared {
     pub times: ServiceTimes,
     /// When the program started.
     pub started: UnixMillis,
+    in_force_since: AtomicI64,
+    failed_reconfigurations: AtomicU64,
     /// Connections by client, if a rule counts them.
     pub(crate) client_counts: Arc<ClientCounts>,
     connections: AtomicUsize,
@@ -85,7 +89,7 @@ impl Shared {
         names: Arc<NameCache>,
         cores: usize,
     ) -> Arc<Self> {
-        begin_logins(&snapshot, None);
+        begin(&snapshot, cores, None);
         Arc::new(Self {
             snapshot: ArcSwap::new(snapshot),
             access_logs: ArcSwap::from_pointee(access_logs),
@@ -94,6 +98,8 @@ impl Shared {
             counters: (0..cores.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             times: ServiceTimes::new(cores),
             started: UnixMillis::now(),
+            in_force_since: AtomicI64::new(UnixMillis::now().0),
+            failed_reconfigurations: AtomicU64::new(0),
             client_counts: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
@@ -107,6 +113,21 @@ impl Shared {
         self.snapshot.load_full()
     }
 
+    /// Since when the newest configuration is in force.
+    pub fn in_force_since(&self) -> UnixMillis {
+        UnixMillis(self.in_force_since.load(Relaxed))
+    }
+
+    /// Notes that a configuration could not be used, and the old one stays in force.
+    pub fn reconfiguration_failed(&self) {
+        self.failed_reconfigurations.fetch_add(1, Relaxed);
+    }
+
+    /// How many configurations could not be used.
+    pub fn failed_reconfigurations(&self) -> u64 {
+        self.failed_reconfigurations.load(Relaxed)
+    }
+
     /// The logs of the newest configuration.
     pub fn access_logs(&self) -> Arc<Vec<AccessLog>> {
         self.access_logs.load_full()
@@ -114,7 +135,8 @@ impl Shared {
 
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
-        begin_logins(&snapshot, Some(&self.snapshot.load()));
+        begin(&snapshot, self.cores(), Some(&self.snapshot.load()));
+        self.in_force_since.store(UnixMillis::now().0, Relaxed);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }

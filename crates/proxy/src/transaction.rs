@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
-use crate::rules::{access, notes};
+use crate::rules::{access, enforce, notes};
 
 /// The error of a transaction without one, as rules name it.
 const NO_ERROR: &str = "ERR_NONE";
@@ -117,6 +117,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let logs_indirect = request.snapshot().config.log_uses_indirect_client;
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let reported = request.reported.get();
+    enforce::count_reported(core, request);
     let helped = request.helped.facts();
     let helped = helped.as_deref();
     let record = AccessRecord {
@@ -133,6 +135,10 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
+        client_name: request.client_name.get().and_then(|name| name.as_deref().ok()),
+        server_name: server_name(request, outcome.route.as_ref()),
+        server_local: outcome.route.as_ref().and_then(|route| route.local),
+        attempts: outcome.route.as_ref().map_or(0, |route| route.attempts),
         user: request.user_name(),
         ext_user: helped.and_then(|facts| facts.user.as_deref()),
         ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
@@ -141,7 +147,13 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         error: outcome.fault.as_ref().map(|fault| &*fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         rule: outcome.fault.as_ref().and_then(|fault| fault.rule()),
+        reported: reported.map(|rule| rule.as_ref().map(|rule| (&*rule.file, rule.line))),
+        generation: request.snapshot().generation(),
+        hardware: facts.hardware.flatten(),
+        dns_ms: request.dns_ms.get(),
+        number: request.number,
         request: Some(&request.head.fields),
+        response: outcome.content.head().map(|head| head.bytes()),
         notes: Some(&request.notes),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
@@ -161,7 +173,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
             None => break,
             Some(sink) if sink.is_none() => {}
             Some(sink) => {
-                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+                let (strip, most) = (log.strip_query_terms, sink.line_bytes_max());
+                sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
             }
         }
     }
@@ -183,6 +196,15 @@ fn answer_at_end(
         answer.fields.push(FieldName::ContentType, content_type);
     }
     Some(answer)
+}
+
+/// The name of the server or parent that was asked.
+fn server_name<'a>(request: &'a Request, route: Option<&'a RouteTaken>) -> &'a [u8] {
+    match route {
+        Some(route) if !route.name.is_empty() => route.name.as_bytes(),
+        Some(RouteTaken { peer: Some(_), .. }) => request.url.host(),
+        _ => b"",
+    }
 }
 
 fn peer(route: Option<&RouteTaken>) -> Peer<'_> {

@@ -35,7 +35,7 @@ pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins}
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
-pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath, LogPlace};
+pub(crate) use logs::{AccessLogs, DebugOptions, JsonLogFormats, LogFormats, LogPath, LogPlace};
 pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};

@@ -118,6 +118,11 @@ impl Asked {
         is_page && is_here && config.http_port.iter().any(|port| port.port == self.url.port())
     }
 
+    /// Whether it is for a page of the proxy's own, as far as that is known.
+    pub(super) fn is_for_own_page(&self) -> bool {
+        self.is_internal
+    }
+
     /// Whether it is a PURGE.
     pub(super) fn is_purge(&self) -> bool {
         self.head.method == Method::Purge

@@ -110,6 +110,12 @@ fn lists(config: &Config) -> Vec<List<'static>> {
     };
     let mut all = vec![
         list("http_access", &config.http_access, false, "may the client do this?"),
+        list(
+            "http_access_report_only",
+            &config.http_access_report_only,
+            true,
+            "and by the rules on trial, which refuse nothing?",
+        ),
         list("url_rewrite_access", &config.url_rewrite_access, true, "is the rewriter asked?"),
         list("adapted_http_access", &config.adapted_http_access, true, "may it after rewriting?"),
         list("store_id_access", &config.store_id_access, true, "is the store-id helper asked?"),
@@ -143,6 +149,24 @@ fn refuses(list: &List<'_>) -> bool {
     matches!(list.name.as_str(), "http_access" | "adapted_http_access" | "miss_access")
 }
 
+/// Whether refusals of this request are only reported: not those of the proxy's own pages and
+/// PURGE.
+fn reports_only(snapshot: &Snapshot, asked: &Asked) -> bool {
+    let list = snapshot.report_only.as_ref();
+    list.is_some_and(|list| {
+        let subject = asked.subject();
+        let acls = &snapshot.config.acl;
+        let mut steps = list.steps(&subject).zip(&snapshot.config.report_only);
+        !asked.is_purge()
+            && !asked.is_for_own_page()
+            && steps.all(|((_, step), rule)| {
+                let is_known = !matches!(step, Step::Needs(_) | Step::Challenge(_));
+                is_known && unknown_in(acls, rule, step, Missing::default()).is_none()
+            })
+            && list.check(&subject).is_allowed()
+    })
+}
+
 fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), ExplainError> {
     let config = &snapshot.config;
     let mut out = format!("{}\n", asked.describe());
@@ -155,6 +179,10 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
         asked.look_up_for(&rules);
         let _ = writeln!(out, "\n{}: {}", list.name, list.about);
         let decision = of_list(&mut out, &list, &rules, &asked, &config.acl);
+        if refuses(&list) && decision == End::Refused && reports_only(snapshot, &asked) {
+            out.push_str("  only reported: report_only allows this request\n");
+            continue;
+        }
         if refuses(&list) && decision != End::Allowed {
             end = decision;
             break;

@@ -16,5 +16,6 @@ pub(crate) mod peers;
 pub(crate) mod quoting;
 pub(crate) mod reply_rules;
 pub(crate) mod rewriting;
+pub mod rule_counts;
 pub mod snapshot;
 mod url_pattern;

@@ -2,9 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
+use humboldt_conf::{
+    AccessRule, AclDef, AclKind, Config, List, LogCode, LogPart, Need, RelaxedParser, json_fields,
+    log_parts,
+};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::HeadLimits;
@@ -24,6 +28,7 @@ use super::pages::Pages;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::rewriting::Rewriting;
+use super::rule_counts::{RuleCount, RuleCounts};
 use super::url_pattern::UrlPattern;
 
 /// Most idle connections of a core to one server.
@@ -48,6 +53,14 @@ pub struct Snapshot {
     pub http_access: RuleList,
     /// `adapted_http_access`, when there is any.
     pub adapted_access: Option<RuleList>,
+    /// `http_access_report_only`, when there is any.
+    pub(crate) on_trial: Option<RuleList>,
+    /// `report_only`, when there is any.
+    pub report_only: Option<RuleList>,
+    /// How often each rule has decided.
+    pub(crate) rule_counts: RuleCounts,
+    /// Its number among the configurations that were in force; 0 before it is.
+    generation: AtomicU64,
     /// `follow_x_forwarded_for`, when there is any.
     pub follow_forwarded_for: Option<RuleList>,
     /// Rules about answers, when there are any.
@@ -64,6 +77,8 @@ pub struct Snapshot {
     pub purge_is_enabled: bool,
     /// Whether an ACL asks for the hardware address of clients.
     pub(crate) asks_hardware: bool,
+    /// Whether a log names our ends of connections to servers.
+    pub(crate) logs_server_local: bool,
     /// Whether an ACL is random.
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
@@ -145,6 +160,10 @@ impl Snapshot {
             },
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
+            on_trial: optional(&config.http_access_report_only)?,
+            report_only: compile_optional(&acls, &config.report_only, false)?,
+            rule_counts: RuleCounts::default(),
+            generation: AtomicU64::new(0),
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
             spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
@@ -157,7 +176,12 @@ impl Snapshot {
             counts_clients: config.client_ip_max_connections.is_some()
                 || config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
-            asks_hardware: config.acl.iter().any(|acl| acl.kind == AclKind::Arp),
+            asks_hardware: config.acl.iter().any(|acl| acl.kind == AclKind::Arp)
+                || logs_any(&config, &[LogCode::ClientHardware]),
+            logs_server_local: logs_any(
+                &config,
+                &[LogCode::ServerLocalIp, LogCode::ServerLocalPort],
+            ),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
@@ -195,8 +219,38 @@ impl Snapshot {
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
         snapshot.permission_asks_user = snapshot.permission_asks(Need::User);
+        snapshot.rule_counts = RuleCounts::new(snapshot.lists_that_refuse());
         snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
+    }
+
+    /// Comes into force, with this number, in place of an earlier one.
+    pub(crate) fn begin(&self, generation: u64, cores: usize, earlier: Option<&Self>) {
+        self.generation.store(generation, Relaxed);
+        self.rule_counts.begin(cores, earlier.map(|earlier| &earlier.rule_counts));
+    }
+
+    /// Its number among the configurations that were in force, from 1.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    /// How often each line of the lists that refuse has decided.
+    pub fn rule_counts(&self) -> Vec<RuleCount> {
+        self.rule_counts.read()
+    }
+
+    /// The lists whose lines are counted.
+    fn lists_that_refuse(&self) -> impl Iterator<Item = (List, &RuleList)> {
+        let reply = self.reply_rules.as_ref().and_then(|rules| rules.access.as_ref());
+        let lists = [
+            (List::HttpAccess, Some(&self.http_access)),
+            (List::HttpAccessReportOnly, self.on_trial.as_ref()),
+            (List::AdaptedHttpAccess, self.adapted_access.as_ref()),
+            (List::MissAccess, self.miss_access.as_ref()),
+            (List::HttpReplyAccess, reply),
+        ];
+        lists.into_iter().filter_map(|(list, rules)| Some((list, rules?)))
     }
 
     fn permission_asks(&self, need: Need) -> bool {
@@ -284,6 +338,17 @@ impl Snapshot {
 fn names_purge(acl: &AclDef) -> bool {
     acl.kind == AclKind::Method
         && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
+}
+
+/// Whether a format has one of these codes.
+fn logs_any(config: &Config, codes: &[LogCode]) -> bool {
+    let is_wanted = |code: Option<LogCode>| code.is_some_and(|code| codes.contains(&code));
+    let in_text =
+        |part: &LogPart<'_>| matches!(part, LogPart::Value(value) if is_wanted(value.code));
+    let mut texts = config.logformat.iter().map(|format| log_parts(&format.format).0);
+    let mut objects = config.logformat_json.iter().map(|format| json_fields(&format.format).0);
+    texts.any(|parts| parts.iter().any(in_text))
+        || objects.any(|fields| fields.iter().any(|field| is_wanted(field.code)))
 }
 
 /// `address` or `address:port`; port 53 by default.

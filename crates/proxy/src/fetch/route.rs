@@ -129,9 +129,13 @@ impl<'a> Route<'a> {
                 break;
             }
             self.tries_left -= 1;
+            self.report.route.borrow_mut().attempts += 1;
             match self.reach(way).await {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
+                    if self.request.snapshot().logs_server_local {
+                        self.report.route.borrow_mut().local = reached.server.local();
+                    }
                     if reached.server.was_reused() {
                         // If it is dead, the same way is tried again with a new connection, which
                         // is the first one that counts.
@@ -224,7 +228,7 @@ impl<'a> Route<'a> {
         self.last = Some(failure);
     }
 
-    /// Notes the way for the log, which names a server only while its address is not known.
+    /// Notes the way for the log. The name of a server that was reached is in the URL.
     fn note(&self, way: Way, peer: Option<SocketAddr>) {
         let (request, mut taken) = (self.request, self.report.route.borrow_mut());
         taken.peer = peer;
@@ -234,7 +238,7 @@ impl<'a> Route<'a> {
             Way::Peer(_, hierarchy) => hierarchy,
         };
         taken.name = match way {
-            _ if peer.is_some() => Box::default(),
+            Way::Direct | Way::Original if peer.is_some() => Box::default(),
             Way::Direct | Way::Original => String::from_utf8_lossy(request.url.host()).into(),
             Way::Peer(index, _) => {
                 request.snapshot().peers.get(index).map_or("", |peer| &peer.conf.name).into()

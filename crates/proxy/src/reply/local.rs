@@ -119,7 +119,8 @@ pub(crate) async fn refused(
     core.count(counter, 1);
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
     let shown = refusal.rule.as_deref().filter(|_| explains(request)).map(RuleSource::for_clients);
-    let by_rule = || shown.as_ref().map(|rule| format!("refused by {rule}"));
+    let what = if refusal.page.asks_login() { "login demanded by" } else { "refused by" };
+    let by_rule = || shown.as_ref().map(|rule| format!("{what} {rule}"));
     let detail = unanswered.map(why).or_else(by_rule).unwrap_or_default();
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);

@@ -1,5 +1,6 @@
 //! Tunnels: CONNECT, and connections that switch to another protocol.
 
+use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use crate::fetch::ask::{Ask, AskTunnel, Manner};
 use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
 use crate::rules::{marks, reply, upgrades};
-use crate::special::upload;
+use crate::special::{recheck, upload};
 use crate::transaction::Transaction;
 
 /// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
@@ -82,20 +83,29 @@ async fn serve(
     let client = &mut *transaction.client;
     marks::apply(client, transaction.request, Usage::Local);
     client.send_tunnel_head(head, upgrade);
+    let mut rule = None;
     let cut = match client.flush().await {
         Ok(()) => {
             let config = &transaction.request.snapshot().config;
             let idle = config.read_timeout.max(IDLE_MIN);
             let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
             let ends = (client.tunnel(), server);
-            let (bytes, over) = relay(&transaction.core.io, ends.0, ends.1, limits).await;
+            let core = transaction.core;
+            let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
+            let refusing_rule = RefCell::new(None);
+            let refused = async {
+                let rule = recheck::refused(core, transaction.request, peer).await;
+                refusing_rule.replace(rule);
+            };
+            let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused).await;
             outcome.bytes_out += bytes;
+            rule = refusing_rule.into_inner();
             over.map(Cut::from)
         }
         Err(lost) => Some(lost.into()),
     };
     outcome.end(cut);
-    outcome
+    outcome.by_rule(rule)
 }
 
 /// The result of CONNECT.
