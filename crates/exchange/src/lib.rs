@@ -13,6 +13,7 @@ pub mod client;
 mod head;
 mod io;
 pub mod memory;
+mod pipes;
 mod pump;
 pub mod server;
 mod service;

@@ -11,6 +11,7 @@ mod own_address;
 pub mod pool;
 mod port_owner;
 pub mod proxy_header;
+mod splice;
 mod stream;
 
 pub use own_address::is_own_address;
