@@ -13,6 +13,7 @@ mod port_owner;
 pub mod proxy_header;
 mod splice;
 mod stream;
+pub mod unix_socket;
 
 pub use own_address::is_own_address;
 pub use stream::Stream;
