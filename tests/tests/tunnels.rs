@@ -168,11 +168,11 @@ fn clients_that_take_nothing_do_not_use_up_pipes_and_do_not_stop_others() {
         held.push(client);
     }
     // Two descriptors each.
-    until("all pipes to be in use", || (pipes(&world.proxy) == before + 2 * 64).then_some(()));
+    until("all pipes to be in use", || (pipes(&world.proxy) == before + 2 * 16).then_some(()));
     let mut other = TcpStream::connect(world.proxy.address()).expect("connected");
     open(&mut other, server());
     exchange(other, pattern(2), &pattern(1));
     drop(held);
     // Those that are kept for the next tunnel.
-    until("the pipes to be closed", || (pipes(&world.proxy) <= before + 2 * 8).then_some(()));
+    until("the pipes to be closed", || (pipes(&world.proxy) <= before + 2 * 4).then_some(()));
 }

@@ -23,7 +23,7 @@ use crate::pipes::LentPipe;
 const COPY_BYTES: usize = 16 * 1024;
 
 /// Bytes of one direction of a tunnel after which the other tasks of the core have their turn.
-const TURN_BYTES_MAX: usize = 1024 * 1024;
+const TURN_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// One end of a tunnel.
 pub struct TunnelEnd {
@@ -98,18 +98,6 @@ impl Wire {
         match self.stream() {
             Ok(stream) => stream.poll_read_last(cx, buffer),
             Err(pipe) => pipe.poll_read(cx, buffer),
-        }
-    }
-
-    /// Whether the kernel can pass the bytes on.
-    fn is_bare(&self) -> bool {
-        self.stream().is_ok_and(Stream::is_bare)
-    }
-
-    fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut SplicePipe) -> Poll<io::Result<usize>> {
-        match self.stream() {
-            Ok(stream) => stream.poll_fill(cx, pipe),
-            Err(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -197,9 +185,11 @@ impl<'io> Direction<'io> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            turn_bytes += match self.is_bulk && from.is_bare() && to.is_bare() {
-                true => ready!(self.poll_splice(cx, from))?,
-                false => ready!(self.poll_copy(cx, from, to))?,
+            turn_bytes += match (from.stream(), to.stream()) {
+                (Ok(from), Ok(to)) if self.is_bulk && from.is_bare() && to.is_bare() => {
+                    ready!(self.poll_bulk(cx, from, to))?
+                }
+                _ => ready!(self.poll_copy(cx, from, to))?,
             };
         }
     }
@@ -245,11 +235,21 @@ impl<'io> Direction<'io> {
         Poll::Pending
     }
 
-    /// Takes bytes into a pipe, and says how many.
-    fn poll_splice(&mut self, cx: &mut Context<'_>, from: &Wire) -> Poll<io::Result<usize>> {
+    /// Takes bytes into a pipe, and says how many. Without a pipe they are copied, only as many as
+    /// the other side takes: nothing is kept here of what nobody takes.
+    fn poll_bulk(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Stream,
+        to: &Stream,
+    ) -> Poll<io::Result<usize>> {
         let Some(mut lent) = self.io.pipes.take() else {
-            self.is_bulk = false;
-            return Poll::Ready(Ok(0));
+            let copied = self.io.read_buffers.with(|buffer| from.poll_copy_taken(cx, to, buffer));
+            let (seen, taken) = ready!(copied)?;
+            self.ended = seen == 0;
+            self.is_bulk = seen >= COPY_BYTES;
+            self.moved_bytes += taken as u64;
+            return Poll::Ready(Ok(taken));
         };
         let taken = match from.poll_fill(cx, &mut lent.pipe) {
             Poll::Ready(Ok(taken)) if taken > 0 => taken,

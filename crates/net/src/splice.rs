@@ -77,4 +77,36 @@ impl Stream {
             }
         }
     }
+
+    /// Copies what has come to `to`, as much as that takes; the rest stays in the socket. Returns
+    /// how many bytes were there, 0 at the end, and how many were taken. Both streams are bare.
+    pub fn poll_copy_taken(
+        &self,
+        cx: &mut Context<'_>,
+        to: &Self,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, usize)>> {
+        loop {
+            // Without room nothing needs to be looked at.
+            ready!(to.poll_write_ready(cx))?;
+            let seen = ready!(self.poll_peek(cx, buffer))?;
+            if seen == 0 {
+                return Poll::Ready(Ok((0, 0)));
+            }
+            let taken = match to.try_write(buffer.get(..seen).unwrap_or_default()) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            let mut left = taken;
+            while let Some(room) = buffer.get_mut(..left).filter(|room| !room.is_empty()) {
+                match splice::receive(self, room)? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    read => left -= read.min(left),
+                }
+            }
+            return Poll::Ready(Ok((seen, taken)));
+        }
+    }
 }
