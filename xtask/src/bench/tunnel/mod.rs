@@ -96,7 +96,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     report::print(&runners, &turns);
     let mut memory = Vec::new();
     for runner in &runners {
-        memory.push(held(plan, runner, far.address)?);
+        memory.push(held(runner, far.address)?);
     }
     report::print_memory(&runners, &memory);
     Ok(())
@@ -119,8 +119,8 @@ fn turn(plan: &Plan, part: Part, runner: &Runner, far: SocketAddr) -> Outcome<Tu
 }
 
 /// The memory of tunnels that are held open, first without bytes and then with some on their way.
-fn held(plan: &Plan, runner: &Runner, far: SocketAddr) -> Outcome<Memory> {
-    let count = if plan.quick { HELD_TUNNELS / 10 } else { HELD_TUNNELS };
+fn held(runner: &Runner, far: SocketAddr) -> Outcome<Memory> {
+    let count = HELD_TUNNELS;
     let process = &runner.subject.process;
     let before = process.resident_bytes()?;
     let mut held = Vec::new();
