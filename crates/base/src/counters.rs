@@ -78,6 +78,8 @@ counters! {
     ServerOutBytes = "server_http_out_bytes_total";
     /// Bytes relayed through CONNECT and upgraded tunnels, both ways.
     TunnelBytes = "tunnel_bytes_total";
+    /// Those of them that the kernel has moved without a copy (splice).
+    TunnelSplicedBytes = "tunnel_spliced_bytes_total";
     /// Tunnels opened.
     Tunnels = "tunnels_total";
     /// DNS look-ups answered from the name cache.

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -32,7 +31,7 @@ use crate::control::{Control, End, Signals};
 use crate::disks::{self, Reconfiguration};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
-use crate::ports::{CorePort, Ports};
+use crate::ports::{CorePort, Place, Ports};
 use crate::reload::Reload;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
@@ -282,8 +281,6 @@ struct Listening {
     task: JoinHandle<()>,
 }
 
-type Place = (Option<IpAddr>, u16);
-
 /// The life of one core.
 async fn core_main(
     id: CoreId,
@@ -371,7 +368,7 @@ fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, 
                     ));
                     listening.insert(place, Listening { port, task });
                 }
-                Err(error) => tracing::error!("cannot listen on port {}: {error}", place.1),
+                Err(error) => tracing::error!("cannot listen on port {place}: {error}"),
             }
         }
     }

@@ -11,7 +11,9 @@ mod own_address;
 pub mod pool;
 mod port_owner;
 pub mod proxy_header;
+mod splice;
 mod stream;
+pub mod unix_socket;
 
 pub use own_address::is_own_address;
 pub use stream::Stream;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{HttpPort, PortMode};
-use humboldt_exchange::{ClientExchange, Refused, Service};
+use humboldt_conf::{HttpPort, PortMode, Socks};
+use humboldt_exchange::{ClientExchange, Refused, Service, SocksSettings, serve_with_socks};
 use humboldt_http::RequestHead;
 use humboldt_logins::ConnectionLogin;
 use humboldt_net::Stream;
@@ -50,7 +50,23 @@ pub async fn serve_connection(
         connection.end();
         return;
     }
-    humboldt_exchange::serve(&core.io, stream, &connection).await;
+    match socks_settings(&connection) {
+        None => humboldt_exchange::serve(&core.io, stream, &connection).await,
+        Some(socks) => Box::pin(serve_with_socks(&core.io, stream, &connection, socks)).await,
+    }
+}
+
+/// How clients of the port may speak SOCKS5, if they may.
+fn socks_settings(connection: &Connection) -> Option<SocksSettings> {
+    let only = match connection.facts.port.socks {
+        Socks::No => return None,
+        Socks::Too => false,
+        Socks::Only => true,
+    };
+    let snapshot = connection.core.snapshot();
+    // Whether clients can log in with a password.
+    let scheme = snapshot.logins.as_ref().and_then(|logins| logins.logins.scheme_of(b"Basic x"));
+    Some(SocksSettings { only, has_logins: scheme.is_some() })
 }
 
 /// Answers one request of a client without a socket.

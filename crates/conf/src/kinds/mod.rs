@@ -26,6 +26,7 @@ mod rewriting;
 mod scalar;
 mod storage;
 mod units;
+mod unix_port;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;

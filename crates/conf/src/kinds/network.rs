@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use super::Kind;
 use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
+use super::unix_port;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::table::Status;
 use crate::types::{
-    ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive,
+    ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, Socks, TcpKeepalive,
 };
 
 /// `http_port` lines.
@@ -45,6 +46,10 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
         "connection-auth" "[=on|off]", "Whether clients may log in at servers with NTLM, Negotiate and Kerberos, which log connections in: the connection to the server then belongs to that of the client. `off` hides the offer of servers; `on` by default.";
         "no-connection-auth" "", "Old form of `connection-auth=off`.";
+        "socks" "[=only]", "Clients may speak SOCKS5 (RFC 1928) as well as HTTP, or with `only` nothing else. Their requests are `CONNECT` to rules and logs.";
+        "mode" "=OCTAL", "Unix socket: rights of the file, 660 by default. Who may write to it may connect.";
+        "user" "=NAME", "Unix socket: owner of the file; the user that the program runs as by default.";
+        "group" "=NAME", "Unix socket: group of the file, in the same way.";
         "worker-queues" "", "Each thread has a queue of its own, as it has anyway.";
     }
     Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
@@ -88,6 +93,7 @@ impl Kind for Ports {
             if options::is_wanted(OPTIONS, &token, line)? {
                 let (name, value) = options::split(&token);
                 if !mode_option(&mut port, &token, name)?
+                    && !unix_port::option(&mut port, &token, name, value)?
                     && !accel_option(&mut port, &token, name, value)?
                 {
                     other_option(&mut port, &token, name, value)?;
@@ -98,9 +104,16 @@ impl Kind for Ports {
             let message = "a redirected connection has no header of the PROXY protocol";
             return Err(spec.error(message).with_help("give each a port of its own"));
         }
+        unix_port::check(&spec, &port)?;
+        if port.socks != Socks::No && port.mode != PortMode::Forward {
+            let message = "`socks` is for clients that know the proxy";
+            return Err(spec.error(message).with_help("give them a port without another mode"));
+        }
+        let path = |port: &HttpPort| port.unix.as_ref().map(|unix| unix.path.clone());
         if let Some(other) =
             out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
             && other.host == port.host
+            && path(other) == path(&port)
         {
             // As in Squid, where only the first can be opened.
             let message =
@@ -113,10 +126,14 @@ impl Kind for Ports {
     }
 }
 
-/// Reads `port`, `address:port`, `[v6]:port` or `host:port`.
+/// Reads `port`, `address:port`, `[v6]:port`, `host:port` or `unix:/path`.
 fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
     let text = spec.text.as_str();
     let mut port = HttpPort { name: text.to_owned(), protocol: "http", ..HttpPort::default() };
+    if let Some(path) = text.strip_prefix("unix:") {
+        port.unix = Some(unix_port::read_path(spec, path)?);
+        return Ok(port);
+    }
     let number = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, number) = rest.split_once("]:").ok_or_else(|| {
@@ -159,7 +176,7 @@ fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
     Ok(port)
 }
 
-const SPEC_HELP: &str = "write 3128, 127.0.0.1:3128, [::1]:3128 or host:3128";
+const SPEC_HELP: &str = "write 3128, 127.0.0.1:3128, [::1]:3128, host:3128 or unix:/path";
 
 fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
     let plausible = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
@@ -233,6 +250,12 @@ fn other_option(
     value: Option<&str>,
 ) -> Result<(), Problem> {
     match (name, value) {
+        ("socks", None) => port.socks = Socks::Too,
+        ("socks", Some("only")) => port.socks = Socks::Only,
+        ("socks", _) => {
+            let problem = token.error(format!("`{}` has no such value", token.text));
+            return Err(problem.with_help("write socks or socks=only"));
+        }
         ("ignore-cc", _) => port.ignore_cc = true,
         ("require-proxy-header", _) => port.requires_proxy_header = true,
         ("name", Some("")) => return Err(token.error("the name is missing")),
@@ -321,7 +344,7 @@ impl Kind for ForwardedForKind {
 
 #[cfg(test)]
 mod tests {
-    use crate::types::{HttpPort, PortMode, TcpKeepalive};
+    use crate::types::{HttpPort, PortMode, Socks, TcpKeepalive};
     use crate::{Severity, parse_str};
 
     fn port(text: &str) -> Result<HttpPort, String> {
@@ -396,14 +419,28 @@ mod tests {
     }
 
     #[test]
+    fn socks() {
+        assert_eq!(port("1080").expect("parses").socks, Socks::No);
+        assert_eq!(port("1080 socks").expect("parses").socks, Socks::Too);
+        assert_eq!(port("unix:/run/x socks=only").expect("parses").socks, Socks::Only);
+        for bad in ["1080 socks=4", "1080 accel socks", "1080 socks intercept"] {
+            assert!(port(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn every_option_is_read_ignored_with_a_warning_or_refused_as_the_table_says() {
         let example = |name: &str| match name {
             "protocol" => "=http",
+            "socks" => "=only",
             "disable-pmtu-discovery" | "connection-auth" => "=off",
             _ => "=2",
         };
         let line = |option: &str| match option.split('=').next() {
-            Some("intercept" | "transparent" | "tproxy") => format!("http_port 80 {option}"),
+            Some("intercept" | "transparent" | "tproxy" | "socks") => {
+                format!("http_port 80 {option}")
+            }
+            Some("mode" | "user" | "group") => format!("http_port unix:/run/x {option}"),
             _ => format!("http_port 80 accel {option}"),
         };
         super::super::options::tests::check_rows(super::OPTIONS, line, example);

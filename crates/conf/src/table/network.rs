@@ -6,10 +6,11 @@ macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
     /// Where to listen. `accel` makes an accelerator in front of servers; `intercept` takes
-    /// connections that a packet filter redirects. Without any line it is port 3128 of every
+    /// connections that a packet filter redirects. `unix:/path` is a Unix socket, and `socks` lets
+    /// clients speak SOCKS5 ([tunnels.md](tunnels.md)). Without any line it is port 3128 of every
     /// address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
-        "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
+        "http_port [ADDRESS:]PORT|unix:/PATH [accel|intercept] [OPTION ...]";
     /// Whether a request is refused with 409 whose URL and Host do not agree. On an intercepted
     /// connection, the address that the client connected to must be one of the host's, with the
     /// same port; elsewhere, Host must name the host and port of the URL. With `off`, an

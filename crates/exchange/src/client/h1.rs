@@ -168,6 +168,11 @@ impl H1Client {
         self.persists && self.body.is_none() && self.may_continue()
     }
 
+    /// The last chunk ends a body in HTTP/1.1, and the end of the connection in HTTP/1.0.
+    pub(super) fn can_cut_off(&self) -> bool {
+        self.version != Version::Http10 || self.socket.stream.has_reset()
+    }
+
     pub(super) fn close_behind(&mut self) {
         self.persists = false;
     }
@@ -234,6 +239,17 @@ impl H1Client {
         }
         h1::write_end(&mut self.out);
         self.after = After::Over;
+    }
+
+    /// Begins, and ends, an answer that is not one of HTTP.
+    pub(super) fn send_bytes(&mut self, bytes: &[u8], after: After) {
+        self.sent_before_head = Some(self.sent_bytes);
+        self.make_out();
+        self.out.extend_from_slice(bytes);
+        self.framing = Framing::None;
+        self.encoder = BodyEncoder::new(Framing::None);
+        self.piece = Piece::default();
+        self.after = after;
     }
 
     pub(super) fn try_send<B: BodySlices + ?Sized>(

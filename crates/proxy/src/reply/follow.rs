@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use humboldt_exchange::ClientExchange;
+use humboldt_exchange::{ClientExchange, is_bodiless_status};
 use humboldt_freshness::{Disposition, Times};
+use humboldt_http::Method;
 use humboldt_logs::access::Tag;
 use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
 
@@ -176,6 +177,9 @@ async fn await_head(
     }
 }
 
+/// Why a client of HTTP/1.0 on a Unix socket does not get an answer whose length is not known.
+const NO_END: &str = "HTTP/1.0 cannot mark the end of this answer on a Unix socket";
+
 /// Streams a fetch to the client.
 async fn stream(
     transaction: &mut Transaction<'_>,
@@ -212,6 +216,11 @@ async fn stream(
     };
     let received_status = cut_head.is_some().then_some(head.head.status);
     let head = cut_head.as_deref().unwrap_or(head);
+    if is_endless(transaction, head) {
+        drop(reader);
+        let failure = Failure::new(ErrorPage::UnsupportedVersion, NO_END);
+        return Served::Done(local::failed(transaction, failure, outcome).await);
+    }
     outcome.status = head.head.status;
     let outcome = outcome.with_head(&head.head);
     let origin = match report {
@@ -244,6 +253,15 @@ async fn stream(
         invalidate::forget_all(core, request.key).await;
     }
     Served::Done(ended_with(outcome, ended))
+}
+
+/// Whether the client could take a part of this answer for the whole: only the end of its
+/// connection would end the body, and a connection that is cut off ends in the same way.
+fn is_endless(transaction: &Transaction<'_>, head: &FlowHead) -> bool {
+    head.info.body_bytes.is_none()
+        && !is_bodiless_status(head.head.status)
+        && transaction.request.head.method != Method::Head
+        && !transaction.client.can_cut_off()
 }
 
 fn ended_with(mut outcome: Outcome, ended: Ended) -> Outcome {
