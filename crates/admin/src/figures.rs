@@ -9,6 +9,7 @@ use humboldt_store::scheme::SchemeStats;
 use humboldt_sys::descriptors;
 use humboldt_sys::process_stats::ProcessStats;
 
+use crate::budgets::BudgetFigures;
 use crate::history::History;
 use crate::interval::Interval;
 use crate::totals::Totals;
@@ -41,6 +42,8 @@ pub(crate) struct Figures {
     pub cores: u64,
     /// Helper programs.
     pub helpers: Vec<Statistics>,
+    /// Budgets of clients.
+    pub budgets: BudgetFigures,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
 }
@@ -86,6 +89,7 @@ impl Figures {
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
+            budgets: BudgetFigures::gather(shared),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
         }
     }
@@ -154,6 +158,7 @@ impl Figures {
             dns_names: 0,
             cores: 2,
             helpers: Vec::new(),
+            budgets: BudgetFigures::default(),
             closed_pages: Vec::new(),
         }
     }

@@ -54,6 +54,11 @@ counters! {
     ClientErrors = "client_http_errors_total";
     /// Requests refused by the access rules.
     ClientDenied = "client_http_denied_total";
+    /// Requests refused because their clients were over budget (`client_budget`).
+    ClientOverBudget = "client_http_over_budget_total";
+    /// Requests refused because the names of their hosts lead to private addresses
+    /// (`private_destinations`), also those of the proxy itself, to refresh what is stored.
+    ClientPrivateDestinations = "client_http_private_destinations_total";
     /// Bytes received from clients.
     ClientInBytes = "client_http_in_bytes_total";
     /// Bytes sent to clients.

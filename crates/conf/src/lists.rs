@@ -130,6 +130,7 @@ lists! {
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
+    PrivateDestinations = "private_destinations":        Request,  Never,  Ahead;
     Cache = "cache":                                     Request,  Waits,  Waits;
     SendHit = "send_hit":                                Answer,   Never,  Ahead;
     StoreMiss = "store_miss":                            Answer,   Never,  Ahead;
@@ -151,6 +152,7 @@ lists! {
     ReplyHeaderAdd = "reply_header_add":                 Answer,   Never,  Ahead;
     AccessLog = "access_log":                            End,      Never,  Ahead;
     Note = "note":                                       End,      Never,  Ahead;
+    ClientBudget = "client_budget":                      Request,  Never,  Never;
     AuthSchemes = "auth_schemes":                        Request,  Never,  Never;
     // Not obeyed yet.
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
@@ -261,7 +263,7 @@ mod tests {
     }
 
     /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
-    /// a second time; and the rule that `dst` may stand in every obeyed list but three.
+    /// a second time; and the rule that `dst` may stand in every obeyed list but four.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [
@@ -302,8 +304,13 @@ mod tests {
             let objection =
                 need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
             let sees_addresses = is_obeyed(list)
-                && !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
-                    .contains(&name);
+                && ![
+                    "follow_x_forwarded_for",
+                    "proxy_protocol_access",
+                    "client_budget",
+                    "auth_schemes",
+                ]
+                .contains(&name);
             let is_taken = match need {
                 None | Some(Need::Hardware | Need::Mark | Need::Notes) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
@@ -321,7 +328,7 @@ mod tests {
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 31] = [
+    const LINES: [&str; 33] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -329,6 +336,7 @@ mod tests {
         "adapted_http_access allow x",
         "http_reply_access allow x",
         "miss_access allow x",
+        "private_destinations allow x",
         "cache allow x",
         "send_hit allow x",
         "store_miss allow x",
@@ -350,6 +358,7 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "client_budget tunnels=1 x",
         "auth_schemes ALL x",
         "url_rewrite_access allow x",
         "store_id_access allow x",
@@ -379,6 +388,7 @@ mod tests {
                 let found = read(&format!("{acl}\n{line}\n"));
                 let never_waits = line.starts_with("follow_x_forwarded_for")
                     || line.starts_with("proxy_protocol_access")
+                    || line.starts_with("client_budget")
                     || line.starts_with("auth_schemes");
                 let is_wrong = is_slow && never_waits;
                 assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));

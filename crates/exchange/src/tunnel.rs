@@ -31,6 +31,9 @@ enum Wire {
     Memory(Pipe),
 }
 
+/// Gets the number of bytes that have moved, and says whether more may.
+pub type Meter = Box<dyn FnMut(u64) -> bool>;
+
 /// How long a tunnel may be idle.
 #[derive(Copy, Clone, Debug)]
 pub struct TunnelLimits {
@@ -49,6 +52,8 @@ pub enum TunnelOver {
     Idle,
     /// One side broke.
     Broken,
+    /// The meter said so.
+    Metered,
 }
 
 impl TunnelEnd {
@@ -180,13 +185,14 @@ impl Direction {
     }
 }
 
-/// Moves bytes both ways until both sides have closed (`None`), one has failed, or nothing has
-/// moved for too long. Returns how many bytes the client got, too.
+/// Moves bytes both ways until both sides have closed (`None`), one has failed, nothing has moved
+/// for too long, or the meter says no. Returns how many bytes the client got, too.
 pub async fn relay(
     io: &CoreIo,
     client: TunnelEnd,
     server: TunnelEnd,
     limits: TunnelLimits,
+    mut meter: Option<Meter>,
 ) -> (u64, Option<TunnelOver>) {
     io.count(Counter::Tunnels, 1);
     let mut up = Direction::new(client.early);
@@ -227,7 +233,11 @@ pub async fn relay(
         .await;
         let total = up.moved_bytes + down.moved_bytes;
         io.count(Counter::TunnelBytes, total - moved);
+        let may_go_on = meter.as_mut().is_none_or(|meter| meter(total - moved));
         moved = total;
+        if !may_go_on {
+            break Some(TunnelOver::Metered);
+        }
         match step {
             Ok(false) if has_ended => deadline.arm_in_line(limits.idle.min(limits.client_fin)),
             Ok(false) => deadline.arm(limits.idle),

@@ -16,6 +16,7 @@ use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 use humboldt_sys::conntrack;
 
+use crate::budgets::Spending;
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
@@ -132,6 +133,8 @@ pub(crate) struct Request {
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
+    /// What it takes from a budget.
+    pub(crate) spending: Cell<Spending>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
     /// What helpers have told. A copy of the request shares it.
@@ -163,6 +166,7 @@ impl Request {
             login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
+            spending: Cell::default(),
             notes: Rc::default(),
             helped: Rc::default(),
             facts: Rc::clone(facts),
@@ -188,6 +192,7 @@ impl Request {
         self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
+        self.spending = Cell::default();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
@@ -271,6 +276,11 @@ impl Request {
     /// Whether a helper has rewritten the URL.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.rewritten.is_some()
+    }
+
+    /// Whether that leads to another host or port.
+    pub(crate) fn is_rewritten_elsewhere(&self) -> bool {
+        self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere)
     }
 
     /// The field Host towards servers.
@@ -418,7 +428,7 @@ impl Request {
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
         let original = self.facts.original?;
         // A helper has chosen another server.
-        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+        if self.is_rewritten_elsewhere() {
             return None;
         }
         let goes_there =

@@ -14,6 +14,7 @@ use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 use tokio::sync::Notify;
 
+use crate::budgets::Budgets;
 use crate::client_counts::ClientCounts;
 use crate::config::snapshot::Snapshot;
 use crate::cut::Cut;
@@ -68,6 +69,8 @@ pub struct Shared {
     pub started: UnixMillis,
     /// Connections by client, if a rule counts them.
     pub(crate) client_counts: Arc<ClientCounts>,
+    /// What clients have used of their budgets.
+    pub budgets: Arc<Budgets>,
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
@@ -95,6 +98,7 @@ impl Shared {
             times: ServiceTimes::new(cores),
             started: UnixMillis::now(),
             client_counts: Arc::default(),
+            budgets: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
             helpers: Helpers::default(),
@@ -115,6 +119,8 @@ impl Shared {
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         begin_logins(&snapshot, Some(&self.snapshot.load()));
+        let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
+        self.budgets.keep(&lines);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }

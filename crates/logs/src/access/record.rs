@@ -69,7 +69,7 @@ pub struct AccessRecord<'a> {
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,
-    /// File and line of the rule that has refused.
+    /// File and line of the rule that has refused; line 0 for the directive itself.
     pub rule: Option<(&'a str, u32)>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,

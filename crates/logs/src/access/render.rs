@@ -73,7 +73,10 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
         Code::Rule => {
-            let place = record.rule.map(|(file, line)| format!("{file}:{line}"));
+            let place = record.rule.map(|(file, line)| match line {
+                0 => file.to_owned(),
+                line => format!("{file}:{line}"),
+            });
             push_escaped(out, place.unwrap_or_default().as_bytes(), as_url);
         }
         Code::User => push_user(out, value, record.any_user()),
