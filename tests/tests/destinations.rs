@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 /// An address that is public, and where nobody is.
-const NOWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const NOWHERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 77);
 
 /// A line to give up soon on the way there.
 const SOON: &str = "connect_timeout 1 second\nforward_max_tries 2\n";
@@ -117,7 +117,7 @@ fn a_name_that_leads_elsewhere_a_moment_later_gains_nothing() {
     let (dns, origin) = (NameServer::new(), secret());
     let port = origin.address().port();
     // A rule judges the first answer, which is public; then the name leads here.
-    for rules in ["", "acl far dst 192.0.2.0/24\nhttp_access allow far\nhttp_access deny all\n"] {
+    for rules in ["", "acl far dst 203.0.113.0/24\nhttp_access allow far\nhttp_access deny all\n"] {
         let proxy = Proxy::forward(&format!("{}{SOON}{rules}", dns.closed_lines()));
         for (method, request) in all_ways("turns.test", port) {
             let public = Says::Addresses(vec![NOWHERE]);
@@ -377,7 +377,7 @@ fn explain_knows_private_destinations() {
     for (url, dst, code, part) in [
         ("http://wiki.example.com/", "10.0.0.1", 0, "10.0.0.1 (private): yes"),
         ("http://evil.example.net/", "10.0.0.1", 3, "10.0.0.1 (private): refused by private_d"),
-        ("http://evil.example.net/", "192.0.2.1", 0, "The request is let in."),
+        ("http://evil.example.net/", "203.0.113.77", 0, "The request is let in."),
         ("http://10.0.0.1/", "10.0.0.1", 0, "The request is let in."),
         ("http://localhost/", "127.0.0.1", 0, "no name server is asked"),
     ] {
@@ -430,7 +430,7 @@ fn a_public_server_and_this_machine() {
     own.on("/", Reply::ok("SECRET"));
     let dns = NameServer::new();
     dns.on("far.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 10)]));
-    dns.on("own.test", Says::Addresses(vec![NOWHERE]));
+    dns.on("own.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 1)]));
     dns.on("both.test", Says::Addresses(vec![Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 10)]));
     let proxy = Proxy::forward(&dns.closed_lines());
     for name in ["far.test", "both.test"] {

@@ -69,7 +69,7 @@ async fn attempt_all(
         // Those who share the fetch are judged too.
         let is_peer = reached.to.peer.is_some();
         let private =
-            (!is_peer).then(|| destinations::to_note(request, reached.server.peer().ip()));
+            (!is_peer).then(|| destinations::to_note(core, request, reached.server.peer().ip()));
         writer.comes_from(private.flatten());
         match ask(core, job, reached, writer).await {
             Ok(answer) => return Ok(answer),
