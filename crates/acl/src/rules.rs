@@ -6,6 +6,7 @@ use humboldt_conf::{AccessRule, Need, RuleSource};
 
 use crate::error::AclError;
 use crate::matcher::{Last, Match, Term, all};
+use crate::naming;
 use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
@@ -122,6 +123,18 @@ impl RuleList {
     pub fn may_need(&self, need: Need) -> bool {
         let mut acls = self.rules.iter().flat_map(|rule| &rule.terms).map(|term| &term.acl);
         acls.any(|acl| acl.needs.contains(&need))
+    }
+
+    /// Whether this rule allows the subject because of its destination: an ACL of it is about that,
+    /// and matches none of the `others`, which differ from the subject in the destination alone.
+    pub fn names_destination(
+        &self,
+        rule: usize,
+        subject: &Subject<'_>,
+        others: &[Subject<'_>],
+    ) -> bool {
+        let rule = self.rules.get(rule).filter(|rule| rule.allow);
+        rule.is_some_and(|rule| naming::is_any(&rule.terms, subject, others))
     }
 
     /// Decides, or names the fact that it needs first. Rules are examined in their order, and the

@@ -10,6 +10,7 @@ use humboldt_store::scheme::SchemeStats;
 use humboldt_sys::descriptors;
 use humboldt_sys::process_stats::ProcessStats;
 
+use crate::budgets::BudgetFigures;
 use crate::history::History;
 use crate::interval::Interval;
 use crate::totals::Totals;
@@ -42,6 +43,8 @@ pub(crate) struct Figures {
     pub cores: u64,
     /// Helper programs.
     pub helpers: Vec<Statistics>,
+    /// Budgets of clients.
+    pub budgets: BudgetFigures,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
     /// How often each rule has decided.
@@ -95,6 +98,7 @@ impl Figures {
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
+            budgets: BudgetFigures::gather(shared),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
             rules: snapshot.rule_counts(),
             generation: snapshot.generation(),
@@ -167,6 +171,7 @@ impl Figures {
             dns_names: 0,
             cores: 2,
             helpers: Vec::new(),
+            budgets: BudgetFigures::default(),
             closed_pages: Vec::new(),
             rules: Vec::new(),
             generation: 1,

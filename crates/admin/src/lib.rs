@@ -7,6 +7,7 @@
 //! tables.
 
 mod averages;
+mod budgets;
 mod counters;
 mod descriptors;
 mod figures;

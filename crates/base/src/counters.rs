@@ -56,6 +56,11 @@ counters! {
     ClientDenied = "client_http_denied_total";
     /// Requests that rules would have refused, if that were not only reported.
     ClientReported = "client_http_refusals_reported_total";
+    /// Requests refused because their clients were over budget (`client_budget`).
+    ClientOverBudget = "client_http_over_budget_total";
+    /// Requests refused because the names of their hosts lead to private addresses
+    /// (`private_destinations`), also those of the proxy itself, to refresh what is stored.
+    ClientPrivateDestinations = "client_http_private_destinations_total";
     /// Bytes received from clients.
     ClientInBytes = "client_http_in_bytes_total";
     /// Bytes sent to clients.

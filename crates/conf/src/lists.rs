@@ -132,6 +132,7 @@ lists! {
     ReportOnly = "report_only":                          Request,  Never,  Never;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
+    PrivateDestinations = "private_destinations":        Request,  Never,  Ahead;
     Cache = "cache":                                     Request,  Waits,  Waits;
     SendHit = "send_hit":                                Answer,   Never,  Ahead;
     StoreMiss = "store_miss":                            Answer,   Never,  Ahead;
@@ -153,6 +154,7 @@ lists! {
     ReplyHeaderAdd = "reply_header_add":                 Answer,   Never,  Ahead;
     AccessLog = "access_log":                            End,      Never,  Ahead;
     Note = "note":                                       End,      Never,  Ahead;
+    ClientBudget = "client_budget":                      Request,  Never,  Never;
     AuthSchemes = "auth_schemes":                        Request,  Never,  Never;
     // Not obeyed yet.
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
@@ -263,7 +265,7 @@ mod tests {
     }
 
     /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
-    /// a second time; and the rule that `dst` may stand in every obeyed list but three.
+    /// a second time; and the rule that `dst` may stand in every obeyed list but four.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [
@@ -310,6 +312,7 @@ mod tests {
                     "proxy_protocol_access",
                     "auth_schemes",
                     "report_only",
+                    "client_budget",
                 ]
                 .contains(&name);
             let is_taken = match need {
@@ -339,6 +342,7 @@ mod tests {
         "report_only allow x",
         "http_reply_access allow x",
         "miss_access allow x",
+        "private_destinations allow x",
         "cache allow x",
         "send_hit allow x",
         "store_miss allow x",
@@ -360,6 +364,7 @@ mod tests {
         "reply_header_add X-A a x",
         "access_log /x squid x",
         "note a b x",
+        "client_budget tunnels=1 x",
         "auth_schemes ALL x",
         "url_rewrite_access allow x",
         "store_id_access allow x",
@@ -390,6 +395,7 @@ mod tests {
                 let never_waits = line.starts_with("follow_x_forwarded_for")
                     || line.starts_with("proxy_protocol_access")
                     || line.starts_with("report_only")
+                    || line.starts_with("client_budget")
                     || line.starts_with("auth_schemes");
                 let is_wrong = is_slow && never_waits;
                 assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));

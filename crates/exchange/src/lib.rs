@@ -28,7 +28,7 @@ pub use io::{ClientSettings, CoreIo};
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
 pub use service::{Service, answer, serve, serve_with_socks};
-pub use tunnel::{TunnelEnd, TunnelLimits, TunnelOver, relay};
+pub use tunnel::{Meter, TunnelEnd, TunnelLimits, TunnelOver, relay};
 
 /// The reason phrase of a status (RFC 9110 15); empty for one without.
 pub fn reason(status: u16) -> &'static str {

@@ -38,6 +38,9 @@ enum Wire {
     Memory(Pipe),
 }
 
+/// Gets the number of bytes that have moved, and says whether more may.
+pub type Meter = Box<dyn FnMut(u64) -> bool>;
+
 /// How long a tunnel may be idle.
 #[derive(Copy, Clone, Debug)]
 pub struct TunnelLimits {
@@ -58,6 +61,8 @@ pub enum TunnelOver {
     Broken,
     /// It may not go on.
     Refused,
+    /// The meter said so.
+    Metered,
 }
 
 impl TunnelEnd {
@@ -298,14 +303,16 @@ impl<'io> Direction<'io> {
     }
 }
 
-/// Moves bytes both ways until both sides have closed (`None`), one has failed, or nothing has
-/// moved for too long; or until `refused` ends. Returns how many bytes the client got, too.
+/// Moves bytes both ways until both sides have closed (`None`), one has failed, nothing has moved
+/// for too long, `refused` has ended, or the meter says no. Returns how many bytes the client got,
+/// too.
 pub async fn relay(
     io: &CoreIo,
     client: TunnelEnd,
     server: TunnelEnd,
     limits: TunnelLimits,
     refused: impl Future<Output = ()>,
+    mut meter: Option<Meter>,
 ) -> (u64, Option<TunnelOver>) {
     io.count(Counter::Tunnels, 1);
     let mut up = Direction::new(io, client.early);
@@ -338,7 +345,11 @@ pub async fn relay(
         let now_moved = up.moved_bytes + down.moved_bytes;
         if ends_now || now_moved != moved {
             io.count(Counter::TunnelBytes, now_moved - moved);
+            let may_go_on = meter.as_mut().is_none_or(|meter| meter(now_moved - moved));
             moved = now_moved;
+            if !may_go_on {
+                return Poll::Ready(Some(TunnelOver::Metered));
+            }
             match has_ended {
                 true => deadline.arm_in_line(limits.idle.min(limits.client_fin)),
                 false => deadline.arm(limits.idle),

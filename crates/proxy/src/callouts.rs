@@ -17,7 +17,7 @@ use crate::reply::local;
 use crate::request::Request;
 use crate::rules::own::is_internal;
 use crate::rules::rewriting::{self, Failed, Rewritten};
-use crate::rules::{denial::Refusal, original, permission};
+use crate::rules::{budget, denial::Refusal, original, permission};
 use crate::transaction::Transaction;
 
 /// The name of an object, if it is not its URL.
@@ -82,6 +82,9 @@ async fn permit_and_rewrite(transaction: &mut Transaction<'_>) -> Result<Option<
         None => return Err(gone(transaction)),
         Some(Err(refusal)) => return Err(refused(transaction, refusal).await),
         Some(Ok(())) => {}
+    }
+    if let Err(refusal) = budget::admit(core, request) {
+        return Err(refused(transaction, refusal).await);
     }
     if is_internal(request) {
         return Ok(None);

@@ -240,6 +240,11 @@ impl Core {
         self.names.replace(Some(names));
     }
 
+    /// Whether names come from no name server: the network is not the machine's either.
+    pub(crate) fn has_names_in_memory(&self) -> bool {
+        self.names.borrow().is_some()
+    }
+
     /// Connects to a server; `read_timeout` is its time limit for the answer. If no descriptor is
     /// free, idle connections are closed.
     pub(crate) async fn connect(

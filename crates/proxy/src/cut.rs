@@ -49,6 +49,8 @@ cuts! {
     Denied = "deny_info", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The body of the answer was longer than `reply_body_max_size`.
     ReplyTooLarge = "reply_too_large", Some("ERR_TOO_BIG"), Cancelled;
+    /// The client had used up its budget of bytes (`client_budget`).
+    OverBudget = "over_budget", Some("ERR_OVER_BUDGET"), Cancelled;
     /// The server closed its connection in the middle of its answer.
     ServerTruncated = "server_truncated", Some("ERR_READ_ERROR"), Failed;
     /// The connection to the server broke in the middle of its answer.
@@ -105,6 +107,7 @@ impl From<TunnelOver> for Cut {
             TunnelOver::Idle => Self::TunnelIdle,
             TunnelOver::Broken => Self::TunnelBroken,
             TunnelOver::Refused => Self::Refused,
+            TunnelOver::Metered => Self::OverBudget,
         }
     }
 }

@@ -20,6 +20,8 @@ pub mod cut;
 pub mod errors;
 pub mod shared;
 
+pub mod budgets;
+
 mod callouts;
 mod client_counts;
 mod fetch;
@@ -40,6 +42,7 @@ mod transaction;
 
 pub use config::snapshot;
 pub use outcome::AccessLog;
+pub use rules::destinations;
 pub use rules::own::page_in as own_page_in;
 pub use serve::{answer_one, serve_connection};
 pub use shared::{InternalPages, Page, closes_page};

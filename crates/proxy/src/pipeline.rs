@@ -33,7 +33,7 @@ use crate::reply::{from_disk, from_parts, local};
 use crate::request::Request;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
-use crate::rules::{access, original, permission, reply, upgrades};
+use crate::rules::{access, budget, original, permission, reply, upgrades};
 use crate::special::internal::{self, Objection};
 use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
@@ -99,6 +99,9 @@ pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
         None => {}
         Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
         Some(Objection::Denied(refusal)) => return Admission::Deny(refusal),
+    }
+    if let Err(refusal) = budget::admit(core, request) {
+        return Admission::Deny(refusal);
     }
     let is_internal = is_internal(request);
     if !is_internal && !access::knows_enough_for_answers(request) {
@@ -378,7 +381,12 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         }
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
+            let flow = Arc::clone(reader.flow());
             match follow(transaction, reader, None, Tag::Miss).await {
+                // Nothing that came of this fetch is for it.
+                Served::LookAgain if follow::is_closed(core, request, &flow) => {
+                    Served::Done(pass(transaction, Tag::Miss, Forward::UriMiss, None).await)
+                }
                 // The answer may be for another variant, or have gone on without this client.
                 Served::LookAgain => look_again(transaction, found).await,
                 done => done,

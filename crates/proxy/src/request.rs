@@ -16,6 +16,7 @@ use humboldt_net::dns::{Answer, NameAnswer};
 use humboldt_store::Key;
 use humboldt_sys::conntrack;
 
+use crate::budgets::Spending;
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
@@ -140,6 +141,8 @@ pub(crate) struct Request {
     pub(crate) dns_ms: Cell<Option<u64>>,
     /// The rule of the first refusal that was only reported; `None` in it if a rule had no answer.
     pub(crate) reported: OnceCell<Option<Arc<RuleSource>>>,
+    /// What it takes from a budget.
+    pub(crate) spending: Cell<Spending>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
     /// What helpers have told. A copy of the request shares it.
@@ -174,6 +177,7 @@ impl Request {
             number: 0,
             dns_ms: Cell::new(None),
             reported: OnceCell::new(),
+            spending: Cell::default(),
             notes: Rc::default(),
             helped: Rc::default(),
             facts: Rc::clone(facts),
@@ -201,6 +205,7 @@ impl Request {
         self.random = OnceCell::new();
         self.dns_ms = Cell::new(None);
         self.reported = OnceCell::new();
+        self.spending = Cell::default();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
@@ -284,6 +289,11 @@ impl Request {
     /// Whether a helper has rewritten the URL.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.rewritten.is_some()
+    }
+
+    /// Whether that leads to another host or port.
+    pub(crate) fn is_rewritten_elsewhere(&self) -> bool {
+        self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere)
     }
 
     /// The field Host towards servers.
@@ -447,7 +457,7 @@ impl Request {
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
         let original = self.facts.original?;
         // A helper has chosen another server.
-        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+        if self.is_rewritten_elsewhere() {
             return None;
         }
         let goes_there =

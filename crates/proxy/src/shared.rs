@@ -14,6 +14,7 @@ use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 use tokio::sync::Notify;
 
+use crate::budgets::Budgets;
 use crate::client_counts::ClientCounts;
 use crate::config::snapshot::Snapshot;
 use crate::cut::Cut;
@@ -72,6 +73,8 @@ pub struct Shared {
     failed_reconfigurations: AtomicU64,
     /// Connections by client, if a rule counts them.
     pub(crate) client_counts: Arc<ClientCounts>,
+    /// What clients have used of their budgets.
+    pub budgets: Arc<Budgets>,
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
@@ -101,6 +104,7 @@ impl Shared {
             in_force_since: AtomicI64::new(UnixMillis::now().0),
             failed_reconfigurations: AtomicU64::new(0),
             client_counts: Arc::default(),
+            budgets: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
             helpers: Helpers::default(),
@@ -136,6 +140,8 @@ impl Shared {
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         begin(&snapshot, self.cores(), Some(&self.snapshot.load()));
+        let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
+        self.budgets.keep(&lines);
         self.in_force_since.store(UnixMillis::now().0, Relaxed);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
-use crate::rules::{access, enforce, notes};
+use crate::rules::{access, budget, enforce, notes};
 
 /// The error of a transaction without one, as rules name it.
 const NO_ERROR: &str = "ERR_NONE";
@@ -106,6 +106,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let now = core.now();
     let elapsed_ms = now.since_ms(request.received);
     core.shared.times.record(core.id, outcome, elapsed_ms);
+    budget::settle(core, request, outcome.bytes_out);
     if outcome.tag.is_hit() {
         core.count(Counter::ClientHits, 1);
         core.count(Counter::ClientHitOutBytes, outcome.bytes_out);

@@ -158,6 +158,13 @@ fn a_hit_with_a_login_that_is_remembered_allocates_nothing() {
     );
 }
 
+#[test]
+fn a_hit_within_a_budget_allocates_nothing() {
+    let limits = "requests=1000000/s bytes=1TB/day tunnels=5";
+    let rules = "acl here src 127.0.0.1\nhttp_access allow all\n";
+    count_hits(&format!("{rules}client_budget none !here\nclient_budget {limits} here\n"), "");
+}
+
 /// Counts what hits allocate under these rules, for requests with these fields.
 fn count_hits(rules: &str, fields: &str, format: &str) {
     count_hits_of(rules, fields, format, HITS);

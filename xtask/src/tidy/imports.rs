@@ -14,6 +14,7 @@ const PROXY: &str = "crates/proxy/src/";
 const PROXY_ROWS: [&[&str]; 9] = [
     &[
         "config/",
+        "budgets.rs",
         "client_counts.rs",
         "core.rs",
         "cut.rs",

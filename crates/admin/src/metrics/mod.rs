@@ -85,6 +85,20 @@ pub(crate) const FAMILIES: &[Family] = &[
         },
     ),
     family(
+        "client_budgets",
+        Kind::Gauge,
+        &[],
+        "Clients whose use of their budgets is known (`client_budget`).",
+        |f, out| out.add(&[], f.budgets.clients),
+    ),
+    family(
+        "client_budgets_evicted_total",
+        Kind::Counter,
+        &[],
+        "Clients that left the table of budgets for others, which took over what they owed.",
+        |f, out| out.add(&[], f.budgets.evicted),
+    ),
+    family(
         "client_http_results_total",
         Kind::Counter,
         &["result"],

@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod budgets;
 mod helpers;
 mod logs;
 mod marks;
@@ -18,6 +19,7 @@ pub use auth::{
     AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
     OfferedSchemes, PasswordCheck,
 };
+pub use budgets::{BudgetKey, BudgetLimits, BudgetRule, Rate};
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };

@@ -4,14 +4,14 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use humboldt_acl::{Known, Login, RuleList, Subject};
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{Config, HttpPort, Need};
+use humboldt_conf::{Config, HttpPort, Need, PortMode};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
 use humboldt_http::{HeadLimits, Method, RequestHead};
 use humboldt_proxy::own_page_in;
 use humboldt_sys::local_time::utc_offset_s;
 
-use super::ExplainError;
+use super::end::ExplainError;
 use crate::cli::Cli;
 
 /// Largest head that is put together from the command line, as the default of
@@ -31,6 +31,8 @@ pub(super) struct Asked {
     local_port: u16,
     port_name: Option<String>,
     is_internal: bool,
+    /// The port is for clients of a proxy.
+    knows_proxy: bool,
     user: Option<String>,
     /// The addresses of the host, once they have been looked up or given.
     addresses: Option<Vec<IpAddr>>,
@@ -49,6 +51,7 @@ impl Asked {
         if let Some(port) = chosen_port(cli, config)? {
             asked.local_port = port.port;
             asked.port_name = Some(port.name.clone());
+            asked.knows_proxy = port.mode == PortMode::Forward;
         }
         asked.is_internal = asked.is_own_page(config);
         asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
@@ -89,6 +92,7 @@ impl Asked {
             local_port: 0,
             port_name: None,
             is_internal: false,
+            knows_proxy: true,
             user: None,
             addresses: None,
             now_s: UnixMillis::now().secs(),
@@ -162,6 +166,18 @@ impl Asked {
         let host = String::from_utf8_lossy(self.url.host()).into_owned();
         let found = (host.as_str(), self.url.port()).to_socket_addrs();
         self.addresses = found.ok().map(|found| found.map(|address| address.ip()).collect());
+    }
+
+    /// Host of the URL.
+    pub(super) fn host(&self) -> &[u8] {
+        self.url.host()
+    }
+
+    /// The addresses of the host, as far as they are known; `None` for a host that is an address,
+    /// and on ports whose sites are configured or chosen by address.
+    pub(super) fn addresses_of_name(&self) -> Option<Option<&[IpAddr]>> {
+        let is_name = self.host_ip().is_none() && !self.is_internal && self.knows_proxy;
+        is_name.then_some(self.addresses.as_deref())
     }
 
     fn host_ip(&self) -> Option<IpAddr> {

@@ -13,8 +13,8 @@ use humboldt_conf::{AccessRule, AclDef};
 use humboldt_proxy::snapshot::Snapshot;
 
 use super::asked::Asked;
-use super::unknown::Missing;
-use super::{End, ExplainError, unknown_in};
+use super::end::{End, ExplainError};
+use super::unknown::{Missing, unknown_in};
 
 /// Longest line that is read, in bytes; the rest of a longer one counts as unreadable.
 const LINE_BYTES_MAX: usize = 128 << 10;
@@ -101,10 +101,11 @@ impl<'a> Line<'a> {
         let code = words.next()?;
         let method = words.nth(1)?;
         let (url, user) = (words.next()?, words.next()?);
+        let way = words.next().unwrap_or_default();
         Some(Self {
             time_s: time.parse().ok()?,
             client: client.parse().ok()?,
-            was_denied: is_denied(code.split('/').next()?),
+            was_denied: is_denied(code) && !way.starts_with(AFTER_A_WAY),
             method,
             url,
             user: Some(user).filter(|user| *user != "-"),
@@ -112,9 +113,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer.
+/// The way of a request that was refused when its server was to be connected to
+/// (`private_destinations`).
+const AFTER_A_WAY: &str = "HIER_DIRECT/";
+
+/// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer, 429 about a budget.
 fn is_denied(code: &str) -> bool {
-    code.contains("_DENIED") && !code.contains("_REPLY")
+    code.contains("_DENIED") && !code.contains("_REPLY") && !code.ends_with("/429")
 }
 
 /// The lists that decide.

@@ -1,35 +1,30 @@
 //! `-k explain`: which rules a request meets, which one decides, and why.
 
 mod asked;
+mod budget;
+mod destination;
+mod end;
 mod log;
 mod unknown;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use humboldt_acl::{AclError, Question, RuleList, Step, Verdict};
+use humboldt_acl::{Question, RuleList, Step, Verdict};
 use humboldt_conf::{AccessRule, AclDef, Config, Need, RuleSource, Severity};
 use humboldt_proxy::snapshot::Snapshot;
 
 use crate::cli::Cli;
 use crate::configuration::Source;
-use crate::error::StartError;
 use asked::Asked;
-use unknown::Missing;
+use end::{End, ExplainError};
+use unknown::{Missing, unknown_in};
 
 /// Exit status for a request that is refused, or if a replayed log would change.
 const REFUSED: u8 = 3;
 
 /// Exit status for a request whose rules need a fact that only the running proxy knows.
 const UNDECIDED: u8 = 4;
-
-/// The end of an explanation.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum End {
-    Allowed,
-    Refused,
-    Undecided,
-}
 
 /// Carries out the command.
 #[allow(clippy::print_stdout, clippy::print_stderr)]
@@ -47,36 +42,6 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
             eprintln!("humboldt: {error}");
             ExitCode::from(error.status())
         }
-    }
-}
-
-/// Why nothing can be explained.
-#[derive(Debug, thiserror::Error)]
-enum ExplainError {
-    #[error("{0}")]
-    Start(#[from] StartError),
-    #[error("{0}")]
-    Rules(String),
-    #[error(
-        "{0}\nusage: humboldt -f FILE -k explain METHOD URL [--src IP] [--user NAME] [--header 'NAME: VALUE']"
-    )]
-    Usage(String),
-    #[error("cannot read {path}: {source}")]
-    Log { path: String, source: std::io::Error },
-}
-
-impl ExplainError {
-    fn status(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            _ => 1,
-        }
-    }
-}
-
-impl From<Vec<AclError>> for ExplainError {
-    fn from(errors: Vec<AclError>) -> Self {
-        Self::Rules(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -193,6 +158,14 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             break;
         }
     }
+    if end == End::Allowed {
+        let direct = destination::explain(&mut out, snapshot, &asked);
+        // A parent may be asked instead, and looks names up by itself.
+        end = if config.cache_peer.is_empty() { direct } else { end };
+    }
+    if end == End::Allowed {
+        budget::explain(&mut out, snapshot, &asked)?;
+    }
     if end == End::Allowed && !config.http_reply_access.is_empty() {
         out.push_str("\nhttp_reply_access is asked about the answer, which is not known here.\n");
     }
@@ -244,25 +217,6 @@ fn of_list(
 /// The line of a rule without the name of its list.
 fn words<'s>(list: &List<'_>, source: &'s RuleSource) -> &'s str {
     source.text.strip_prefix(&list.name).unwrap_or(&source.text).trim_start()
-}
-
-/// The ACL because of which it is not known here what a rule says. A rule is known not to match if
-/// one of its ACLs does not, and that one is known.
-fn unknown_in<'a>(
-    acls: &[AclDef],
-    rule: &'a AccessRule,
-    step: Step<'a>,
-    missing: Missing,
-) -> Option<&'a str> {
-    match step {
-        Step::Differs { acl, .. } => {
-            // The member of a group stands for the group.
-            let known = !unknown::is_unknown(acls, acl, missing, 0);
-            if known { None } else { Some(acl) }
-        }
-        Step::Applies => unknown::in_rule(acls, rule, missing),
-        Step::Challenge(_) | Step::Needs(_) => None,
-    }
 }
 
 fn said(step: Step<'_>) -> String {

@@ -77,7 +77,7 @@ pub struct AccessRecord<'a> {
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,
-    /// File and line of the rule that has refused.
+    /// File and line of the rule that has refused; line 0 for the directive itself.
     pub rule: Option<(&'a str, u32)>,
     /// What rules would have done, had they not only been to report it: file and line of the rule
     /// that would have refused; `Some(None)` if a rule had no answer.

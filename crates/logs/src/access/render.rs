@@ -160,8 +160,11 @@ fn url_of<'a>(code: Code, record: &AccessRecord<'a>, strip_query: bool) -> Optio
 fn push_place(out: &mut Vec<u8>, place: Option<(&str, u32)>, escape: Escape) {
     if let Some((file, line)) = place {
         push_escaped(out, file.as_bytes(), escape);
-        out.push(b':');
-        push_number(out, line);
+        // A rule that is in no file has no line.
+        if line > 0 {
+            out.push(b':');
+            push_number(out, line);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration as tables that know no request. [`rules`](crate::rules) applies them to one.
 
+pub mod budgets;
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
 pub(crate) mod denials;

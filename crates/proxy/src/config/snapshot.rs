@@ -15,6 +15,7 @@ use humboldt_http::HeadLimits;
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
+use super::budgets::{self, BudgetLine};
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::denials::Denials;
 use super::externals::Externals;
@@ -95,6 +96,10 @@ pub struct Snapshot {
     pub(crate) store_miss: Option<RuleList>,
     /// `miss_access`, when there is any.
     pub miss_access: Option<RuleList>,
+    /// `private_destinations`, when there is any.
+    pub(crate) private_destinations: Option<RuleList>,
+    /// `client_budget`
+    pub budgets: Vec<BudgetLine>,
     /// `always_direct`, when there is any.
     pub always_direct: Option<RuleList>,
     /// `never_direct`, when there is any.
@@ -188,6 +193,8 @@ impl Snapshot {
             send_hit: optional(&config.send_hit)?,
             store_miss: optional(&config.store_miss)?,
             miss_access: optional(&config.miss_access)?,
+            budgets: budgets::compile(&acls, &config.client_budget)?,
+            private_destinations: compile_optional(&acls, &config.private_destinations, false)?,
             always_direct: optional(&config.always_direct)?,
             never_direct: optional(&config.never_direct)?,
             names: Names::new(&config),

@@ -19,6 +19,7 @@ use crate::fetch::job::{Failure, Job};
 use crate::fetch::pinning;
 use crate::fetch::route::{Reached, Route};
 use crate::request::Request;
+use crate::rules::destinations;
 
 /// An answer whose head has arrived.
 pub(crate) struct Answer {
@@ -65,6 +66,11 @@ async fn attempt_all(
     loop {
         let reached = route.next().await?;
         let was_reused = reached.server.was_reused();
+        // Those who share the fetch are judged too.
+        let is_peer = reached.to.peer.is_some();
+        let private =
+            (!is_peer).then(|| destinations::to_note(core, request, reached.server.peer().ip()));
+        writer.comes_from(private.flatten());
         match ask(core, job, reached, writer).await {
             Ok(answer) => return Ok(answer),
             // The connection of the client is for any request.

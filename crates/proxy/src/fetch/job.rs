@@ -18,6 +18,7 @@ use crate::fetch::destination::Destination;
 use crate::fetch::pinning;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
+use crate::rules::denial::Refusal;
 
 /// The request to fetch for, and the permitted use of the answer.
 pub(crate) struct Job {
@@ -119,6 +120,8 @@ pub(crate) struct Failure {
     pub page: ErrorPage,
     /// The reason in words.
     pub detail: String,
+    /// The refusal, if a rule does not let the request go on.
+    pub refusal: Option<Box<Refusal>>,
 }
 
 impl Report {
@@ -166,17 +169,26 @@ impl Report {
 impl Failure {
     /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
-        Self { page, detail: detail.into() }
+        Self { page, detail: detail.into(), refusal: None }
     }
 
     pub(crate) fn reason(&self) -> AbortReason {
         match self.page {
+            // Others may be allowed to go there.
+            _ if self.refusal.is_some() => AbortReason::NotShareable,
             ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
                 AbortReason::TimedOut
             }
             ErrorPage::InvalidResponse => AbortReason::Malformed,
             _ => AbortReason::Failed,
         }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let page = refusal.page;
+        Self { refusal: Some(Box::new(refusal)), ..Self::new(page, "") }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::errors::ErrorPage;
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Report};
 use crate::request::{Request, unmapped};
-use crate::rules::access;
+use crate::rules::{access, destinations};
 
 /// One way to get an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -152,6 +152,7 @@ impl<'a> Route<'a> {
                 Err(failure) => {
                     // A peer failed only if a connection to it was tried.
                     if matches!(failure.page, ErrorPage::ConnectFailure | ErrorPage::ConnectTimeout)
+                        || failure.refusal.is_some()
                     {
                         self.note(way, None);
                     }
@@ -184,7 +185,10 @@ impl<'a> Route<'a> {
         // A pooled connection may lead to an address that the name no longer has, or that the rules
         // do not permit for this request.
         let may_use = |connected: &Connected| {
-            peer.is_some() || access::may_reuse(request, connected.peer.ip())
+            let ip = connected.peer.ip();
+            peer.is_some()
+                || access::may_reuse(request, ip)
+                    && destinations::objection(core, request, ip).is_none()
         };
         if std::mem::take(&mut self.may_use_pin)
             && let Some(connected) =
@@ -294,17 +298,22 @@ async fn connect(
 ) -> Result<ServerExchange, Failure> {
     let (config, peer) = (&request.snapshot().config, to.peer.as_deref());
     let parent: Option<&CachePeer> = peer.map(|peer| &peer.conf);
-    let addresses = match parent {
+    let found = match parent {
         Some(parent) => core.look_up(&parent.host, Asker::Proxy).await,
         None => access::reachable(core, request).await,
     };
+    let found = found.map_err(|error| Failure::new(ErrorPage::DnsFailure, error.to_string()));
+    let addresses = found.and_then(|found| match parent {
+        Some(_) => Ok(found),
+        None => destinations::permitted(core, request, found).map_err(Failure::from),
+    });
     let timeout = match parent {
         Some(parent) => parent.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
     let result = match addresses {
         Ok(addresses) => connect_to(core, request, &addresses, to, timeout).await,
-        Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
+        Err(failure) => Err(failure),
     };
     if let Some(peer) = peer {
         match &result {

@@ -9,9 +9,11 @@ use humboldt_exchange::{ClientExchange, is_bodiless_status};
 use humboldt_freshness::{Disposition, Times};
 use humboldt_http::Method;
 use humboldt_logs::access::Tag;
+use humboldt_store::flow::Flow;
 use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
 
 use crate::config::cache_status::{Forward, Storing, Usage};
+use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::job::{Failure, Report};
 use crate::lookup::judge_age;
@@ -24,7 +26,7 @@ use crate::reply::leave::Leave;
 use crate::reply::stream::{Ended, Relay, cut_off};
 use crate::reply::{facts, local, resume};
 use crate::request::Request;
-use crate::rules::reply;
+use crate::rules::{destinations, reply};
 use crate::storing::invalidate;
 use crate::transaction::{Served, Transaction};
 
@@ -36,7 +38,7 @@ pub(crate) async fn follow(
     tag: Tag,
 ) -> Served {
     let came_before = reader.flow().published().is_some();
-    let head = match await_head(transaction, &mut reader).await {
+    let head = match await_head(transaction, &mut reader, report.is_none()).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => {
             return Served::Done(transaction.client_gone(waiting(tag, report)));
@@ -134,17 +136,25 @@ fn is_fresh(request: &Request, head: &FlowHead) -> bool {
     })
 }
 
+/// Whether the server of a fetch is one to which this request could not go.
+pub(crate) fn is_closed(core: &Core, request: &Request, flow: &Flow) -> bool {
+    let private = flow.private_server();
+    private.is_some_and(|ip| destinations::objection(core, request, ip).is_some())
+}
+
 enum Waited {
     ClientGone,
-    /// The fetch did not wait until the rules had decided for this client.
+    /// The fetch did not wait until the rules had decided for this client, or is not for it.
     LeftBehind,
     Aborted(AbortReason),
 }
 
-/// Waits for the head, and passes interim responses on.
+/// Waits for the head, and passes interim responses on. One who has joined the fetch of another
+/// gets nothing from a server to which its own request could not go.
 async fn await_head(
     transaction: &mut Transaction<'_>,
     reader: &mut FlowReader,
+    has_joined: bool,
 ) -> Result<Arc<FlowHead>, Waited> {
     let mut gone = pin!(transaction.client.gone());
     loop {
@@ -157,6 +167,11 @@ async fn await_head(
             gone.as_mut().poll(cx).map(|()| (None, None))
         })
         .await;
+        let is_there = interim.is_some() || matches!(head, Some(Poll::Ready(Ok(_))));
+        let (core, request) = (transaction.core, transaction.request);
+        if has_joined && is_there && is_closed(core, request, reader.flow()) {
+            return Err(Waited::LeftBehind);
+        }
         if let Some(interim) = interim {
             match facts::gather_beside(transaction, &interim, Some(reader)).await {
                 None => return Err(Waited::ClientGone),
@@ -242,7 +257,7 @@ async fn stream(
     let mut relay = Relay::begin(transaction.client, request, head, &reply, pump);
     relay.limit_body(limit_bytes);
     relay.may_leave(Leave::new(core, request, head, &reader));
-    let ended = relay.run(transaction.client, &mut reader).await;
+    let ended = relay.run(core, transaction.client, &mut reader).await;
     if ended.is_lost() {
         drop(reader);
         return from_elsewhere(transaction, head, &mut relay, outcome, ended).await;
@@ -344,7 +359,7 @@ async fn begun(
 ) -> Result<(Arc<FlowHead>, FlowReader), Served> {
     let reader = assembly.start(transaction.core, transaction.request);
     let mut reader = reader.ok_or(Served::LookAgain)?;
-    match await_head(transaction, &mut reader).await {
+    match await_head(transaction, &mut reader, false).await {
         Ok(head) => Ok((head, reader)),
         Err(Waited::ClientGone) => Err(Served::Done(transaction.client_gone(waiting(tag, report)))),
         Err(Waited::LeftBehind | Waited::Aborted(_)) => Err(Served::LookAgain),

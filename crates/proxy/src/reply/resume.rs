@@ -41,7 +41,7 @@ pub(crate) async fn resume(
         let found = transaction.while_it_stays(pin!(search)).await;
         let Some(found) = found else { return Ended::ClientLost(transaction.client.lost()) };
         let Some(mut reader) = found else { return ended };
-        ended = relay.run(transaction.client, &mut reader).await;
+        ended = relay.run(transaction.core, transaction.client, &mut reader).await;
         if !ended.is_lost() {
             break;
         }

@@ -385,7 +385,7 @@ fn client_ip(request: &Request) -> IpAddr {
 }
 
 /// Describes the request to the rules.
-pub(super) fn subject(request: &Request) -> Subject<'_> {
+pub(crate) fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
     let host = request.url.host();
     // The rules about the server judge the one that the request goes to.
@@ -449,7 +449,7 @@ fn check_at_once<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_
 /// connection, if the list needs it. It finds the same random bits whenever it is asked about one
 /// request, for example after it has waited; two lists find different ones, and so do two ACLs of a
 /// list, as in Squid.
-pub(super) fn check_list<'l>(
+pub(crate) fn check_list<'l>(
     list: &'l RuleList,
     request: &Request,
     subject: &Subject<'_>,

@@ -2,9 +2,11 @@
 
 pub(crate) mod access;
 pub(crate) mod balancer;
+pub(crate) mod budget;
 pub(crate) mod codes;
 pub(crate) mod decision;
 pub(crate) mod denial;
+pub mod destinations;
 pub(crate) mod enforce;
 pub(crate) mod external;
 pub(crate) mod format;

@@ -24,7 +24,7 @@ use crate::outcome::{Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
-use crate::rules::{marks, reply, upgrades};
+use crate::rules::{budget, marks, reply, upgrades};
 use crate::special::{recheck, upload};
 use crate::transaction::Transaction;
 
@@ -37,6 +37,10 @@ const CLIENT_FIN: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
 pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
+    let _place = match budget::begin_tunnel(transaction.core, transaction.request) {
+        Ok(place) => place,
+        Err(refusal) => return local::refused(transaction, refusal, None).await,
+    };
     let report = Report::new();
     let job = Job::new(transaction.request, None, false, &report);
     let opened = transaction.while_it_stays(pin!(open(transaction.core, &job))).await;
@@ -97,7 +101,8 @@ async fn serve(
                 let rule = recheck::refused(core, transaction.request, peer).await;
                 refusing_rule.replace(rule);
             };
-            let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused).await;
+            let meter = budget::meter(core, transaction.request);
+            let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused, meter).await;
             outcome.bytes_out += bytes;
             rule = refusing_rule.into_inner();
             over.map(Cut::from)
@@ -167,6 +172,10 @@ async fn ask_parent(
 /// agrees.
 pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -> Outcome {
     let request = transaction.request;
+    let _place = match budget::begin_tunnel(transaction.core, request) {
+        Ok(place) => place,
+        Err(refusal) => return local::refused(transaction, refusal, None).await,
+    };
     let report = Report::new();
     let job = Job::new(request, None, false, &report);
     let asking = ask_to_switch(transaction.core, &job, offered);
