@@ -3,6 +3,7 @@
 use humboldt_base::clock::UnixMillis;
 use humboldt_helpers::Statistics;
 use humboldt_proxy::closes_page;
+use humboldt_proxy::delays::PoolFigures;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
 use humboldt_store::scheme::SchemeStats;
@@ -41,6 +42,8 @@ pub(crate) struct Figures {
     pub cores: u64,
     /// Helper programs.
     pub helpers: Vec<Statistics>,
+    /// Delay pools.
+    pub delay_pools: Vec<PoolFigures>,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
 }
@@ -86,6 +89,7 @@ impl Figures {
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
+            delay_pools: snapshot.delay_pools(),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
         }
     }

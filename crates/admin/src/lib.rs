@@ -8,6 +8,7 @@
 
 mod averages;
 mod counters;
+mod delay;
 mod descriptors;
 mod figures;
 mod helpers;

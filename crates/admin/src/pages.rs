@@ -16,7 +16,7 @@ use crate::figures::Figures;
 use crate::history::History;
 use crate::totals::Totals;
 use crate::{
-    averages, counters, descriptors, helpers, info, memory, metrics, service_times, storedir,
+    averages, counters, delay, descriptors, helpers, info, memory, metrics, service_times, storedir,
 };
 
 /// Media type of the manager's pages, as Squid sends it.
@@ -63,6 +63,7 @@ pub(crate) const PAGES: &[AdminPage] = &[
     of_helpers(Kind::ExternalAcl, |f| helpers::render(f, Kind::ExternalAcl)),
     of_helpers(Kind::Redirector, |f| helpers::render(f, Kind::Redirector)),
     of_helpers(Kind::StoreId, |f| helpers::render(f, Kind::StoreId)),
+    page("delay", "Delay Pool Levels", delay::render),
     page("cuts", "Connections Cut Off", cuts),
     page("events", "Event Queue", events),
     page("openfd_objects", "Objects with Swapout files open", open_objects),

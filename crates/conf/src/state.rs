@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
+use crate::kinds::KnownPools;
 use crate::lexer::LogicalLine;
 use crate::lists::{List, Moment, Need};
 use crate::types::{AclDef, AclKind, Location};
@@ -89,6 +90,8 @@ pub(crate) struct State {
     pub(crate) peers: Vec<String>,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
+    /// Delay pools.
+    pub(crate) pools: KnownPools,
     undefined: Vec<Undefined>,
     /// ACLs that rules use, by lower-case name and list; true when the use was
     /// refused.

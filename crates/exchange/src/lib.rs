@@ -13,6 +13,7 @@ pub mod client;
 mod head;
 mod io;
 pub mod memory;
+mod pace;
 mod pump;
 pub mod server;
 mod service;
@@ -23,6 +24,7 @@ pub use head::{
     AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, as_message, collect,
 };
 pub use io::{ClientSettings, CoreIo};
+pub use pace::now_ns;
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
 pub use service::{Service, answer, serve};

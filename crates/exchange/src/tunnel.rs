@@ -14,6 +14,7 @@ use humboldt_runtime::deadline::DeadlineSlot;
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
 use crate::memory::Pipe;
+use crate::pace::Pace;
 
 /// Bytes a tunnel holds for each direction while the other side does not take them.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -23,6 +24,8 @@ pub struct TunnelEnd {
     /// Bytes that came before the tunnel was there.
     early: Vec<u8>,
     wire: Wire,
+    /// The pace at which it takes bytes, if it has one.
+    pace: Option<Pace>,
 }
 
 enum Wire {
@@ -52,16 +55,16 @@ pub enum TunnelOver {
 }
 
 impl TunnelEnd {
-    pub(crate) fn client(socket: Rc<Socket>, early: Vec<u8>) -> Self {
-        Self { early, wire: Wire::Client(socket) }
+    pub(crate) fn client(socket: Rc<Socket>, early: Vec<u8>, pace: Option<Pace>) -> Self {
+        Self { early, wire: Wire::Client(socket), pace }
     }
 
     pub(crate) fn server(stream: Rc<Stream>, early: Vec<u8>) -> Self {
-        Self { early, wire: Wire::Server(stream) }
+        Self { early, wire: Wire::Server(stream), pace: None }
     }
 
     pub(crate) fn memory(pipe: Pipe) -> Self {
-        Self { early: Vec::new(), wire: Wire::Memory(pipe) }
+        Self { early: Vec::new(), wire: Wire::Memory(pipe), pace: None }
     }
 }
 
@@ -134,11 +137,16 @@ struct Direction {
     /// The end has been passed on.
     closed: bool,
     moved_bytes: u64,
+    /// The pace of the side that gets the bytes. It is asked before they are read.
+    pace: Option<Pace>,
 }
 
 impl Direction {
-    fn new(early: Vec<u8>) -> Self {
-        Self { buffer: early, sent: 0, ended: false, closed: false, moved_bytes: 0 }
+    fn new(early: Vec<u8>, mut pace: Option<Pace>) -> Self {
+        if let Some(pace) = &mut pace {
+            pace.spend(early.len() as u64);
+        }
+        Self { buffer: early, sent: 0, ended: false, closed: false, moved_bytes: 0, pace }
     }
 
     /// Moves as many bytes as possible. `Ready` when this direction is finished.
@@ -169,11 +177,18 @@ impl Direction {
             if self.buffer.capacity() > 0 {
                 self.buffer = Vec::new();
             }
+            let most = match &mut self.pace {
+                None => BUFFER_BYTES,
+                Some(pace) => ready!(pace.poll_allowance(cx, BUFFER_BYTES as u64)) as usize,
+            };
             ready!(io.read_buffers.with(|buffer| {
-                let most = BUFFER_BYTES.min(buffer.len());
+                let most = most.min(buffer.len());
                 let n = ready!(from.poll_read(cx, buffer.get_mut(..most).unwrap_or_default()))?;
                 self.buffer.extend_from_slice(buffer.get(..n).unwrap_or_default());
                 self.ended = n == 0;
+                if let Some(pace) = &mut self.pace {
+                    pace.spend(n as u64);
+                }
                 Poll::Ready(io::Result::Ok(()))
             }))?;
         }
@@ -189,8 +204,8 @@ pub async fn relay(
     limits: TunnelLimits,
 ) -> (u64, Option<TunnelOver>) {
     io.count(Counter::Tunnels, 1);
-    let mut up = Direction::new(client.early);
-    let mut down = Direction::new(server.early);
+    let mut up = Direction::new(client.early, server.pace);
+    let mut down = Direction::new(server.early, client.pace);
     let (client, server) = (client.wire, server.wire);
     let deadline = io.deadlines.slot();
     deadline.arm(limits.idle);

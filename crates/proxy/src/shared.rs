@@ -115,6 +115,7 @@ impl Shared {
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         begin_logins(&snapshot, Some(&self.snapshot.load()));
+        snapshot.delays.begin(&self.snapshot.load().delays);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }
@@ -250,6 +251,7 @@ impl TimesOf {
             | Tag::RefreshModified
             | Tag::RefreshFailErr => Some(Self::Misses),
             Tag::None | Tag::Denied | Tag::DeniedReply | Tag::Redirect | Tag::Tunnel => None,
+            Tag::UdpHit | Tag::UdpMiss | Tag::UdpDenied | Tag::UdpInvalid => None,
         }
     }
 }

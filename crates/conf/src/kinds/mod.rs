@@ -11,6 +11,7 @@ mod auth;
 mod auth_digest;
 mod auth_handshake;
 mod cache_dir;
+mod delays;
 mod dir_options;
 mod external;
 mod headers;
@@ -21,6 +22,7 @@ mod network;
 mod options;
 mod pages;
 mod peers;
+mod queries;
 mod reference;
 mod rewriting;
 mod scalar;
@@ -33,6 +35,10 @@ pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins};
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use delays::{
+    ClientDelayRates, ClientDelayRules, ClientPoolCount, DelayClasses, DelayRates, DelayRules,
+    KnownPools, PoolCount, ResponsePoolRules, ResponsePools, check_pools,
+};
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath, LogPlace};
@@ -40,6 +46,7 @@ pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
+pub(crate) use queries::{AnyAddress, UdpPort};
 pub(crate) use reference::options_table;
 pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
 pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};

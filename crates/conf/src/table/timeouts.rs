@@ -9,6 +9,10 @@ macro_rules! working {
     forward_timeout: Duration = Seconds("4 minutes"), "forward_timeout TIME";
     /// Most attempts to forward a request.
     forward_max_tries: u32 = Count("25"), "forward_max_tries NUMBER";
+    /// Whether another parent, or the server itself, is tried when an answer has the status 403,
+    /// 500, 501 or 503 (for 502 and 504 it always is), and the request can be sent again. If no
+    /// other way brings an answer, the client gets this one.
+    retry_on_error: bool = OnOff("off"), "retry_on_error on|off";
     /// Longest time to connect to a server.
     connect_timeout: Duration = Seconds("1 minute"), "connect_timeout TIME";
     /// Longest time to connect to a peer.
@@ -63,8 +67,5 @@ pub(super) const KNOWN: &[Directive] = known! { "Limits and timeouts":
     }
     Ignored("at most 64 KB of a request wait in memory; the client has to wait then") {
         "client_request_buffer_max_size", "client_request_buffer_max_size SIZE", "Most bytes of a request that wait in memory to be sent on.";
-    }
-    Unsupported("a server's answer is passed on, whatever its status") {
-        "retry_on_error", "retry_on_error on|off", "Whether another address or peer is tried when a server answers with an error.";
     }
 };

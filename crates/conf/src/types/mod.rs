@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod delays;
 mod helpers;
 mod logs;
 mod marks;
@@ -17,6 +18,9 @@ pub use access::{
 pub use auth::{
     AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
     OfferedSchemes, PasswordCheck,
+};
+pub use delays::{
+    DelayAccess, DelayClass, DelayParameters, DelayRate, ResponsePool, ResponsePoolAccess,
 };
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,

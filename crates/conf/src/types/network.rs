@@ -137,6 +137,8 @@ pub struct CachePeer {
     pub login: Option<PeerLogin>,
     /// `no-tproxy`: it sees this proxy's address, never a client's.
     pub no_tproxy: bool,
+    /// Delay pools do not slow its answers down.
+    pub no_delay: bool,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
+pub mod delays;
 pub(crate) mod denials;
 pub(crate) mod externals;
 mod hashing;

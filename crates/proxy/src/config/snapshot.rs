@@ -12,6 +12,7 @@ use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
+use super::delays::{Delays, PoolFigures};
 use super::denials::Denials;
 use super::externals::Externals;
 use super::header_rules::HeaderRules;
@@ -70,6 +71,8 @@ pub struct Snapshot {
     pub rules_ask_answers: bool,
     /// `proxy_protocol_access`
     pub(crate) proxy_protocol_access: RuleList,
+    /// `icp_access`, when there is any.
+    pub(crate) icp_access: Option<RuleList>,
     /// `spoof_client_ip`
     pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
@@ -101,6 +104,8 @@ pub struct Snapshot {
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
     /// Rules about marks of packets.
     pub(crate) marks: Marks,
+    /// Delay pools.
+    pub(crate) delays: Delays,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
@@ -147,6 +152,7 @@ impl Snapshot {
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
+            icp_access: compile_optional(&acls, &config.icp_access, false)?,
             spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
@@ -177,6 +183,7 @@ impl Snapshot {
                 (rule.addr, &rule.terms)
             })?,
             marks: Marks::compile(&acls, &config)?,
+            delays: Delays::compile(&acls, &config)?,
             upgrades: with_conditions(&acls, &config.http_upgrade_request_protocols, |line| {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
@@ -216,6 +223,7 @@ impl Snapshot {
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
                 || self.marks.lists_about_clients().any(asks)
+                || self.delays.lists_about_answers().any(asks)
                 || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
@@ -225,6 +233,11 @@ impl Snapshot {
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),
         }
+    }
+
+    /// The state of the delay pools.
+    pub fn delay_pools(&self) -> Vec<PoolFigures> {
+        self.delays.figures(&self.config)
     }
 
     /// The `refresh_pattern` of a URL.

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod balancer;
 pub(crate) mod codes;
 pub(crate) mod decision;
+pub(crate) mod delays;
 pub(crate) mod denial;
 pub(crate) mod external;
 pub(crate) mod format;
