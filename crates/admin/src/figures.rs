@@ -158,6 +158,7 @@ impl Figures {
             dns_names: 0,
             cores: 2,
             helpers: Vec::new(),
+            delay_pools: Vec::new(),
             closed_pages: Vec::new(),
         }
     }

@@ -7,10 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
-use crate::kinds::KnownPools;
 use crate::lexer::LogicalLine;
 use crate::lists::{List, Moment, Need};
-use crate::types::{AclDef, AclKind, Location};
+use crate::types::{AclDef, AclKind, DelayClass, Location};
 
 /// Largest configuration or value file, in bytes; a larger one is an error.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -72,6 +71,19 @@ impl KnownAcl {
 struct Undefined {
     name: String,
     diagnostic: usize,
+}
+
+/// The delay pools that have been named so far.
+#[derive(Debug, Default)]
+pub(crate) struct KnownPools {
+    /// `delay_pools`
+    pub(crate) count: u16,
+    /// `client_delay_pools`
+    pub(crate) client_count: u16,
+    /// `delay_class`
+    pub(crate) classes: Vec<DelayClass>,
+    /// `response_delay_pool`
+    pub(crate) named: Vec<String>,
 }
 
 /// See the module's text.

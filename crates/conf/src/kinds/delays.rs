@@ -28,19 +28,6 @@ pub(crate) struct ResponsePools;
 /// `NAME allow|deny ACL…`
 pub(crate) struct ResponsePoolRules;
 
-/// The pools that have been named so far.
-#[derive(Debug, Default)]
-pub(crate) struct KnownPools {
-    /// `delay_pools`
-    count: u16,
-    /// `client_delay_pools`
-    client_count: u16,
-    /// `delay_class`
-    classes: Vec<DelayClass>,
-    /// `response_delay_pool`
-    named: Vec<String>,
-}
-
 /// A class with the buckets that its parameters are about.
 const CLASSES: [(u8, &[&str]); 5] = [
     (1, &["aggregate"]),

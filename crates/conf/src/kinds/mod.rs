@@ -37,13 +37,15 @@ pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins}
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use delays::{
     ClientDelayRates, ClientDelayRules, ClientPoolCount, DelayClasses, DelayRates, DelayRules,
-    KnownPools, PoolCount, ResponsePoolRules, ResponsePools, check_pools,
+    PoolCount, ResponsePoolRules, ResponsePools, check_pools,
 };
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath, LogPlace};
 pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
-pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
+pub(crate) use network::{
+    ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind, UriWhitespaceKind,
+};
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use queries::{AnyAddress, UdpPort};

@@ -51,6 +51,12 @@ macro_rules! working {
     /// case if the end of its head or body would be in doubt. Requests of clients are always read
     /// strictly: a bare LF, a folded line or two lengths are a 400 (RFC 9112).
     relaxed_header_parser: RelaxedParser = RelaxedParserKind("on"), "relaxed_header_parser on|warn|off";
+    /// The treatment of blanks and tabs in a request target: the request is refused with 400
+    /// (`deny`), or they are left out (`strip`), percent-encoded (`encode`), or end the target
+    /// (`chop`). `allow` is `encode` here. Differs from Squid, whose default is `strip`: such a
+    /// target may be made to pass by a filter. One that begins or ends with white space is always
+    /// refused.
+    uri_whitespace: UriWhitespace = UriWhitespaceKind("deny"), "uri_whitespace strip|deny|allow|encode|chop";
     /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as
     /// Content-Length or the sum of the chunk sizes exceeds it. Differs from Squid, whose default
     /// is no limit: a length made to overflow a 32-bit number would hold a connection to a server

@@ -31,7 +31,7 @@ pub(crate) use marks::parse_u32;
 pub use marks::{MarkRule, NetfilterMark, QosFlows, QosMarks, TosRule};
 pub use network::{
     CachePeer, ConnectionAuth, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain,
-    PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
+    PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive, UriWhitespace,
 };
 pub use notes::{Annotation, NoteRule};
 pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};

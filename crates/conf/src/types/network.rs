@@ -204,6 +204,20 @@ pub enum RelaxedParser {
     Off,
 }
 
+/// Treatment of white space in request targets (`uri_whitespace`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum UriWhitespace {
+    /// The request is refused.
+    #[default]
+    Deny,
+    /// It is left out.
+    Strip,
+    /// It is percent-encoded.
+    Encode,
+    /// The target ends before it.
+    Chop,
+}
+
 /// Treatment of X-Forwarded-For (`forwarded_for`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFor {

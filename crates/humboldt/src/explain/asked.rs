@@ -7,7 +7,7 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{Config, HttpPort, Need, PortMode};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
-use humboldt_http::{HeadLimits, Method, RequestHead};
+use humboldt_http::{HeadLimits, Method, RequestHead, TargetWhitespace};
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_proxy::{is_own_name, own_page_in};
 use humboldt_sys::local_time::utc_offset_s;
@@ -22,6 +22,7 @@ const LIMITS: HeadLimits = HeadLimits {
     max_fields: 256,
     max_target_bytes: 32 << 10,
     relaxed: true,
+    whitespace: TargetWhitespace::Refused,
 };
 
 /// A request with what is known about it.

@@ -80,7 +80,7 @@ struct TablePlan {
 
 impl TablePlan {
     fn bucket(self, now_ns: u64) -> Arc<TokenBucket> {
-        let DelayRate { rate, size } = self.rate;
+        let (rate, size) = (self.rate.rate, self.rate.size);
         let level = u128::from(size) * u128::from(self.level_percent) / 100;
         let level = u64::try_from(level).unwrap_or(u64::MAX);
         Arc::new(TokenBucket::new(rate, size, level, now_ns))

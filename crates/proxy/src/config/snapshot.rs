@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
+use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser, UriWhitespace};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
-use humboldt_http::HeadLimits;
+use humboldt_http::{HeadLimits, TargetWhitespace};
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
@@ -143,7 +143,15 @@ impl Snapshot {
         let externals = Externals::compile(&acls, &config, &mut helpers);
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
-            head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
+            head_limits: HeadLimits {
+                whitespace: match config.uri_whitespace {
+                    UriWhitespace::Deny => TargetWhitespace::Refused,
+                    UriWhitespace::Strip => TargetWhitespace::Removed,
+                    UriWhitespace::Encode => TargetWhitespace::Encoded,
+                    UriWhitespace::Chop => TargetWhitespace::CutOff,
+                },
+                ..limits(config.request_header_max_size, config.request_header_max_fields)
+            },
             reply_limits: HeadLimits {
                 relaxed: config.relaxed_header_parser != RelaxedParser::Off,
                 ..limits(config.reply_header_max_size, config.reply_header_max_fields)
