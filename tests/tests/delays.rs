@@ -208,13 +208,13 @@ fn a_user_has_a_bucket_of_its_own() {
     let (anna, bo) = ("Basic YW5uYTpzZWNyZXQ=", "Basic Ym86c2VjcmV0");
     let mut first = begin_as(anna, "/a");
     assert_eq!(first.head().word(1), "200");
-    until("an empty bucket", || page(&world.proxy).contains("Current: anna:0 \n").then_some(()));
+    until("an empty bucket", || page(&world.proxy).contains("Current: anna:0\n").then_some(()));
     is_held_back(&mut first);
     let mut second = begin_as(bo, "/b");
     assert_eq!(second.head().word(1), "200", "another user has another bucket");
     let mut third = begin_as(anna, "/c");
     world.origin.wait_for("/c", 1);
-    until("bo's bucket", || page(&world.proxy).contains("Current: anna:0 bo:0 \n").then_some(()));
+    until("bo's bucket", || page(&world.proxy).contains("Current: anna:0 bo:0\n").then_some(()));
     assert!(readable(&mut third) < TRICKLE, "one user has one bucket");
 }
 
@@ -228,7 +228,7 @@ fn a_tag_of_a_helper_has_a_bucket_of_its_own() {
          delay_parameters 1 1/{LEVEL}\ndelay_initial_bucket_level 100\n{FOR_ALL}\n"
     ));
     let mut slow = begin(&world, world.client(), "/a");
-    until("an empty bucket", || page(&world.proxy).contains("Current: slow:0 \n").then_some(()));
+    until("an empty bucket", || page(&world.proxy).contains("Current: slow:0\n").then_some(()));
     is_held_back(&mut slow);
     is_whole(begin(&world, world.client(), "/b"));
 }

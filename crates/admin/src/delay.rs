@@ -20,23 +20,23 @@ fn add_pool(out: &mut String, pool: &PoolFigures) {
     let levels = &pool.levels;
     if pool.class == 5 {
         let tags = levels.tags.iter().map(|(tag, level)| named(tag, *level));
-        add_buckets(out, "Per Tag", rate(0), tags.collect());
+        add_buckets(out, "Per Tag", rate(0), &tags.collect::<String>());
         return;
     }
     let aggregate = levels.aggregate.map(|level| level.to_string());
-    add_buckets(out, "Aggregate", rate(0), aggregate.unwrap_or_default());
+    add_buckets(out, "Aggregate", rate(0), &aggregate.unwrap_or_default());
     if pool.class >= 3 {
         let networks = levels.networks.iter().map(|(network, level)| format!("{network}:{level} "));
-        add_buckets(out, "Network", rate(1), networks.collect());
+        add_buckets(out, "Network", rate(1), &networks.collect::<String>());
         add_hosts(out, pool, rate(2));
     } else if pool.class == 2 {
         let hosts = levels.individuals.iter();
         let hosts = hosts.map(|((_, host), level)| format!("{host}:{level} "));
-        add_buckets(out, "Individual", rate(1), hosts.collect());
+        add_buckets(out, "Individual", rate(1), &hosts.collect::<String>());
     }
     if pool.class == 4 {
         let users = levels.users.iter().map(|(user, level)| named(user, *level));
-        add_buckets(out, "Per User", rate(3), users.collect());
+        add_buckets(out, "Per User", rate(3), &users.collect::<String>());
     }
 }
 
@@ -55,9 +55,9 @@ fn add_rate(out: &mut String, label: &str, rate: Option<DelayRate>) -> bool {
     rate.is_some()
 }
 
-fn add_buckets(out: &mut String, label: &str, rate: Option<DelayRate>, levels: String) {
+fn add_buckets(out: &mut String, label: &str, rate: Option<DelayRate>, levels: &str) {
     if add_rate(out, label, rate) {
-        let levels = if levels.is_empty() { "Not used yet.".to_owned() } else { levels };
+        let levels = if levels.is_empty() { "Not used yet." } else { levels.trim_end() };
         _ = write!(out, "\t\tCurrent: {levels}\n\n");
     }
 }
@@ -79,7 +79,7 @@ fn add_hosts(out: &mut String, pool: &PoolFigures, rate: Option<DelayRate>) {
         }
         out.push('\n');
     }
-    out.push('\n');
+    out.push_str("\n\n");
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             pool(2, &[10, 20], two),
             "Pool: 1\n\tClass: 2\n\n\tAggregate:\n\t\tMax: 20\n\t\tRestore: 10\n\t\tCurrent: 7\n\n\
-             \tIndividual:\n\t\tMax: 40\n\t\tRestore: 20\n\t\tCurrent: 3:4 9:5 \n\n"
+             \tIndividual:\n\t\tMax: 40\n\t\tRestore: 20\n\t\tCurrent: 3:4 9:5\n\n"
         );
         let four = Levels {
             individuals: vec![((1, 3), 4), ((1, 9), 5), ((2, 3), 6)],
@@ -118,7 +118,7 @@ mod tests {
             "\tAggregate:\n\t\tDisabled.\n\n",
             "\tNetwork:\n\t\tMax: 20\n\t\tRestore: 10\n\t\tCurrent: Not used yet.\n\n",
             "\t\tCurrent [Network 1]: 3:4 9:5\n\t\tCurrent [Network 2]: 3:6\n\n",
-            "\tPer User:\n\t\tMax: 60\n\t\tRestore: 30\n\t\tCurrent: jo:8 \n\n",
+            "\tPer User:\n\t\tMax: 60\n\t\tRestore: 30\n\t\tCurrent: jo:8\n\n",
         ] {
             assert!(page.contains(part), "{page}");
         }
