@@ -125,7 +125,7 @@ fn squid_asks_and_understands_the_reply() {
         "http_port {listen}\nicp_port {}\npid_filename {path}/pid\ncache_log {path}/cache.log\n\
          access_log stdio:{path}/access.log\ncoredump_dir {path}\nhttp_access allow all\n\
          cache_peer 127.0.0.1 sibling {} {port}\nshutdown_lifetime 0 seconds\n\
-         pinger_enable off\n",
+         pinger_enable off\nvisible_hostname localhost\n",
         free_address().port(),
         world.proxy.address().port()
     );
@@ -137,11 +137,14 @@ fn squid_asks_and_understands_the_reply() {
     let mut client = until("squid", || Client::try_to(listen));
     // It waits for no reply of a sibling that it has not heard of yet.
     let _ = client.request("GET", &world.origin.url("/a"), &[], b"").response().expect(200);
+    let page = format!("http://localhost:{}/squid-internal-mgr/server_list", listen.port());
     let understood = || {
-        let log = std::fs::read_to_string(folder.path().join("cache.log")).unwrap_or_default();
-        log.contains("Detected REVIVED Sibling").then_some(())
+        let mut client = Client::to(listen);
+        let text = client.request("GET", &page, &[], b"").response().expect(200).text();
+        let acked = text.lines().find_map(|line| line.strip_prefix("PINGS ACKED:"))?;
+        acked.split_whitespace().next().filter(|count| *count != "0").map(|_| ())
     };
-    until("the sibling in squid's log", understood);
+    until("a reply that squid has understood", understood);
     humboldt_tests::wait::end(&mut process);
     assert!(world.proxy.logged("ICP_QUERY").contains("UDP_HIT/000"));
 }
