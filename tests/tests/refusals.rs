@@ -232,6 +232,30 @@ fn what_only_the_running_proxy_knows_is_not_explained_away() {
 }
 
 #[test]
+fn explain_knows_the_names_of_the_proxy_as_the_proxy_does() {
+    let rules = "hostname_aliases other.test\nhttp_access deny manager\nhttp_access allow all\n";
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    for (host, wanted) in [
+        ("other.test", 3),
+        ("OTHER.test", 3),
+        ("localhost", 3),
+        (machine.trim(), 3),
+        ("foreign.test", 0),
+    ] {
+        let url = format!("http://{host}:3128/metrics");
+        let (code, text) = explain(rules, &["GET", &url]);
+        assert_eq!(code, wanted, "{host}: {text}");
+    }
+    // To the site behind an accelerator, its own name is not the proxy's.
+    let accel = "http_port 3129 accel defaultsite=other.test name=site\n";
+    let ask = |host: &str| {
+        let url = format!("http://{host}:3129/metrics");
+        explain(&format!("{accel}{rules}"), &["GET", &url, "--port", "site"]).0
+    };
+    assert_eq!((ask("other.test"), ask("127.0.0.1"), ask("localhost")), (0, 0, 0));
+}
+
+#[test]
 fn a_log_that_does_not_tell_enough_changes_nothing() {
     let folder = open_folder();
     let log = folder.path().join("access.log");

@@ -9,6 +9,7 @@
 mod bench;
 mod conformance;
 mod first_run;
+mod from_squid;
 mod marks;
 mod packages;
 mod processes;
@@ -53,6 +54,9 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),
+    /// Count what real files of Squid do here, compare rules with Squid, and write both into
+    /// docs/from-squid.md
+    FromSquid(from_squid::Arguments),
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
     /// write them, or write all pages beside it as HTML
     Results(results::Arguments),
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
+        Command::FromSquid(arguments) => from_squid::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
         Command::Relay { listen, origin } => bench::relay::run(listen, origin),

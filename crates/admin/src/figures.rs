@@ -4,6 +4,7 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_helpers::Statistics;
 use humboldt_proxy::closes_page;
 use humboldt_proxy::config::rule_counts::RuleCount;
+use humboldt_proxy::delays::PoolFigures;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
 use humboldt_store::scheme::SchemeStats;
@@ -45,6 +46,8 @@ pub(crate) struct Figures {
     pub helpers: Vec<Statistics>,
     /// Budgets of clients.
     pub budgets: BudgetFigures,
+    /// Delay pools.
+    pub delay_pools: Vec<PoolFigures>,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
     /// How often each rule has decided.
@@ -99,6 +102,7 @@ impl Figures {
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
             budgets: BudgetFigures::gather(shared),
+            delay_pools: snapshot.delay_pools(),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
             rules: snapshot.rule_counts(),
             generation: snapshot.generation(),
@@ -172,6 +176,7 @@ impl Figures {
             cores: 2,
             helpers: Vec::new(),
             budgets: BudgetFigures::default(),
+            delay_pools: Vec::new(),
             closed_pages: Vec::new(),
             rules: Vec::new(),
             generation: 1,

@@ -9,6 +9,7 @@
 mod averages;
 mod budgets;
 mod counters;
+mod delay;
 mod descriptors;
 mod figures;
 mod helpers;

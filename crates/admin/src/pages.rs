@@ -16,8 +16,8 @@ use crate::figures::Figures;
 use crate::history::History;
 use crate::totals::Totals;
 use crate::{
-    averages, budgets, counters, descriptors, helpers, info, memory, metrics, rules, service_times,
-    storedir,
+    averages, budgets, counters, delay, descriptors, helpers, info, memory, metrics, rules,
+    service_times, storedir,
 };
 
 /// Media type of the manager's pages, as Squid sends it.
@@ -65,6 +65,7 @@ pub(crate) const PAGES: &[AdminPage] = &[
     of_helpers(Kind::Redirector, |f| helpers::render(f, Kind::Redirector)),
     of_helpers(Kind::StoreId, |f| helpers::render(f, Kind::StoreId)),
     page("budgets", "Budgets of Clients", budgets::render),
+    page("delay", "Delay Pool Levels", delay::render),
     page("cuts", "Connections Cut Off", cuts),
     page("rules", "Decisions of Access Rules", rules::render),
     page("events", "Event Queue", events),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::filters::Filters;
-use crate::kinds::{check_logins, check_offered, check_passed_logins};
+use crate::kinds::{check_logins, check_offered, check_passed_logins, check_pools};
 use crate::lexer::{Lines, LogicalLine, Macros, expand};
 use crate::line::{Line, Token};
 use crate::page_files;
@@ -110,6 +110,7 @@ impl Loader {
         check_logins(&config.auth_param, &config.acl, &mut state);
         check_offered(&config.auth_schemes, &config.auth_param, &mut state);
         check_passed_logins(&config.cache_peer, &config.auth_param, &mut state);
+        check_pools(&config, &mut state);
         check_upgrades(&config, &mut state);
         check_report_only(&config, &mut state);
         check_addresses(&config, &mut state);

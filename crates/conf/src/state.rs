@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::lexer::LogicalLine;
 use crate::lists::{List, Moment, Need};
-use crate::types::{AclDef, AclKind, Location};
+use crate::types::{AclDef, AclKind, DelayClass, Location};
 
 /// Largest configuration or value file, in bytes; a larger one is an error.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -73,6 +73,19 @@ struct Undefined {
     diagnostic: usize,
 }
 
+/// The delay pools that have been named so far.
+#[derive(Debug, Default)]
+pub(crate) struct KnownPools {
+    /// `delay_pools`
+    pub(crate) count: u16,
+    /// `client_delay_pools`
+    pub(crate) client_count: u16,
+    /// `delay_class`
+    pub(crate) classes: Vec<DelayClass>,
+    /// `response_delay_pool`
+    pub(crate) named: Vec<String>,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -89,6 +102,8 @@ pub(crate) struct State {
     pub(crate) peers: Vec<String>,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
+    /// Delay pools.
+    pub(crate) pools: KnownPools,
     undefined: Vec<Undefined>,
     /// ACLs that rules use, by lower-case name and list; true when the use was
     /// refused.

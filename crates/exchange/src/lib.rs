@@ -14,6 +14,7 @@ pub mod client;
 mod head;
 mod io;
 pub mod memory;
+mod pace;
 mod pipes;
 mod pump;
 pub mod server;
@@ -25,6 +26,7 @@ pub use head::{
     AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, as_message, collect,
 };
 pub use io::{ClientSettings, CoreIo};
+pub use pace::now_ns;
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
 pub use service::{Service, answer, serve, serve_with_socks};

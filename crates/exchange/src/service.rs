@@ -2,8 +2,10 @@
 
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
 
@@ -38,6 +40,11 @@ pub trait Service: 'static {
         pending: Self::Pending,
     ) -> impl Future<Output = ()>;
 
+    /// The buckets that limit the pace of all that is sent on the connection.
+    fn limits(&self) -> Vec<Arc<TokenBucket>> {
+        Vec::new()
+    }
+
     /// The connection has come to its end in order.
     fn end(&self);
 
@@ -54,7 +61,9 @@ enum Turn<P> {
 
 /// Serves a connection until it ends, whatever protocol the client speaks.
 pub async fn serve<S: Service>(io: &Rc<CoreIo>, stream: Stream, service: &Rc<S>) {
-    serve_in_turn(io, ClientExchange::H1(H1Client::new(io, stream)), service.as_ref()).await;
+    let mut client = H1Client::new(io, stream);
+    client.limit_connection(service.limits());
+    serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
 }
 
 /// The same on a port whose clients may speak SOCKS5.
@@ -179,7 +188,6 @@ fn poll_turn<S: Service>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::Arc;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream, UnixStream};

@@ -15,6 +15,7 @@ use humboldt_sys::splice::{SplicePipe, is_unable};
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
 use crate::memory::Pipe;
+use crate::pace::Pace;
 use crate::pipes::LentPipe;
 
 /// Most bytes of one read that copies, and so the most that a tunnel holds for each direction while
@@ -30,6 +31,8 @@ pub struct TunnelEnd {
     /// Bytes that came before the tunnel was there.
     early: Vec<u8>,
     wire: Wire,
+    /// The pace at which it takes bytes, if it has one.
+    pace: Option<Pace>,
 }
 
 enum Wire {
@@ -66,16 +69,16 @@ pub enum TunnelOver {
 }
 
 impl TunnelEnd {
-    pub(crate) fn client(socket: Rc<Socket>, early: Vec<u8>) -> Self {
-        Self { early, wire: Wire::Client(socket) }
+    pub(crate) fn client(socket: Rc<Socket>, early: Vec<u8>, pace: Option<Pace>) -> Self {
+        Self { early, wire: Wire::Client(socket), pace }
     }
 
     pub(crate) fn server(stream: Rc<Stream>, early: Vec<u8>) -> Self {
-        Self { early, wire: Wire::Server(stream) }
+        Self { early, wire: Wire::Server(stream), pace: None }
     }
 
     pub(crate) fn memory(pipe: Pipe) -> Self {
-        Self { early: Vec::new(), wire: Wire::Memory(pipe) }
+        Self { early: Vec::new(), wire: Wire::Memory(pipe), pace: None }
     }
 }
 
@@ -168,12 +171,17 @@ struct Direction<'io> {
     /// The end has been passed on.
     closed: bool,
     moved_bytes: u64,
+    /// The pace of the side that gets the bytes. It is asked before they are read.
+    pace: Option<Pace>,
 }
 
 impl<'io> Direction<'io> {
-    fn new(io: &'io CoreIo, early: Vec<u8>) -> Self {
+    fn new(io: &'io CoreIo, early: Vec<u8>, mut pace: Option<Pace>) -> Self {
+        if let Some(pace) = &mut pace {
+            pace.spend(early.len() as u64);
+        }
         let held = Held::Copied { bytes: early, sent: 0 };
-        Self { io, held, is_bulk: false, ended: false, closed: false, moved_bytes: 0 }
+        Self { io, held, is_bulk: false, ended: false, closed: false, moved_bytes: 0, pace }
     }
 
     /// Moves as many bytes as possible. `Ready` when this direction is finished.
@@ -192,8 +200,9 @@ impl<'io> Direction<'io> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            let is_bulk = self.is_bulk && self.pace.is_none();
             turn_bytes += match (from.stream(), to.stream()) {
-                (Ok(from), Ok(to)) if self.is_bulk && from.is_bare() && to.is_bare() => {
+                (Ok(from), Ok(to)) if is_bulk && from.is_bare() && to.is_bare() => {
                     ready!(self.poll_bulk(cx, from, to))?
                 }
                 _ => ready!(self.poll_copy(cx, from, to))?,
@@ -284,11 +293,18 @@ impl<'io> Direction<'io> {
         from: &Wire,
         to: &Wire,
     ) -> Poll<io::Result<usize>> {
+        let most = match &mut self.pace {
+            None => COPY_BYTES,
+            Some(pace) => ready!(pace.poll_allowance(cx, COPY_BYTES as u64)) as usize,
+        };
         self.io.read_buffers.with(|buffer| {
-            let room = buffer.get_mut(..COPY_BYTES).unwrap_or_default();
+            let room = buffer.get_mut(..most).unwrap_or_default();
             let read = ready!(from.poll_read(cx, room))?;
+            if let Some(pace) = &mut self.pace {
+                pace.spend(read as u64);
+            }
             self.ended = read == 0;
-            self.is_bulk = read == room.len();
+            self.is_bulk = read == COPY_BYTES;
             let mut rest = room.get(..read).unwrap_or_default();
             let writing = to.poll_write_all(cx, &mut rest);
             self.moved_bytes += (read - rest.len()) as u64;
@@ -315,8 +331,8 @@ pub async fn relay(
     mut meter: Option<Meter>,
 ) -> (u64, Option<TunnelOver>) {
     io.count(Counter::Tunnels, 1);
-    let mut up = Direction::new(io, client.early);
-    let mut down = Direction::new(io, server.early);
+    let mut up = Direction::new(io, client.early, server.pace);
+    let mut down = Direction::new(io, server.early, client.pace);
     let (client, server) = (client.wire, server.wire);
     let deadline = io.deadlines.slot();
     deadline.arm(limits.idle);

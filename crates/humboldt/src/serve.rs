@@ -32,6 +32,7 @@ use crate::disks::{self, Reconfiguration};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Place, Ports};
+use crate::query_port::QueryPort;
 use crate::reload::Reload;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
@@ -291,6 +292,8 @@ async fn core_main(
     let core = Core::new(id.0, shared);
     let mut listening = HashMap::new();
     listen(&core, ports.of_core(id.0), &mut listening);
+    let mut queries = QueryPort::default();
+    queries.open(&core).await;
     let making_room = tokio::task::spawn_local(make_room(Rc::clone(&core)));
     let sweeper = tokio::task::spawn_local(sweep_pool(Rc::clone(&core)));
     let maintenance = (id.0 == 0).then(|| tokio::task::spawn_local(maintain(Rc::clone(&core))));
@@ -299,6 +302,7 @@ async fn core_main(
             Notice::Reconfigure => {
                 core.reconfigure();
                 listen(&core, ports.of_core(id.0), &mut listening);
+                queries.open(&core).await;
             }
             Notice::Shutdown(grace) => break grace,
         }

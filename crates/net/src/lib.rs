@@ -5,6 +5,7 @@
 
 pub mod connect;
 pub mod dns;
+pub mod icp;
 pub mod listener;
 pub mod marks;
 mod own_address;

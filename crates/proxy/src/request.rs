@@ -54,6 +54,28 @@ pub(crate) struct ConnFacts {
 }
 
 impl ConnFacts {
+    /// Of a client that has sent a datagram to this core.
+    pub(crate) fn of_datagram(
+        core: usize,
+        (client, local): (SocketAddr, SocketAddr),
+        port: Arc<HttpPort>,
+    ) -> Self {
+        Self {
+            core,
+            client,
+            local,
+            original: None,
+            announced: None,
+            port,
+            connections: None,
+            notes: RefCell::default(),
+            login: ConnectionLogin::default(),
+            pin: Pin::default(),
+            hardware: None,
+            mark: Cell::default(),
+        }
+    }
+
     /// The address that the client connected to, as rules and logs see it.
     pub(crate) fn chosen(&self) -> SocketAddr {
         self.original.or(self.announced).unwrap_or(self.local)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_conf::{HttpPort, PortMode, Socks};
 use humboldt_exchange::{ClientExchange, Refused, Service, SocksSettings, serve_with_socks};
 use humboldt_http::RequestHead;
@@ -25,7 +26,7 @@ use crate::pin::Pin;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::{balancer, indirect, original};
+use crate::rules::{balancer, delays, indirect, original};
 use crate::special::{internal, unparsed};
 use crate::transaction::Transaction;
 
@@ -339,6 +340,11 @@ impl Service for Connection {
         };
         self.facts.login.end_request();
         core.return_request(request);
+    }
+
+    fn limits(&self) -> Vec<Arc<TokenBucket>> {
+        let (snapshot, facts) = (self.core.snapshot(), &self.facts);
+        delays::of_connection(&snapshot, &facts.port, facts.client, facts.chosen())
     }
 
     fn end(&self) {

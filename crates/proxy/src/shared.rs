@@ -142,6 +142,7 @@ impl Shared {
         begin(&snapshot, self.cores(), Some(&self.snapshot.load()));
         let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
         self.budgets.keep(&lines);
+        snapshot.delays.begin(&self.snapshot.load().delays);
         self.in_force_since.store(UnixMillis::now().0, Relaxed);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
@@ -278,6 +279,7 @@ impl TimesOf {
             | Tag::RefreshModified
             | Tag::RefreshFailErr => Some(Self::Misses),
             Tag::None | Tag::Denied | Tag::DeniedReply | Tag::Redirect | Tag::Tunnel => None,
+            Tag::UdpHit | Tag::UdpMiss | Tag::UdpDenied | Tag::UdpInvalid => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! exactly once: by [`Transaction::end`], or on drop if the transaction has not ended.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use humboldt_acl::Late;
@@ -12,6 +13,7 @@ use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_logs::access::{AccessRecord, Hierarchy, Peer, ResultTag, Tag};
 
+use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
@@ -118,6 +120,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let logs_indirect = request.snapshot().config.log_uses_indirect_client;
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let client = logged_address(request.snapshot(), client);
     let reported = request.reported.get();
     enforce::count_reported(core, request);
     let helped = request.helped.facts();
@@ -178,6 +181,15 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
                 sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
             }
         }
+    }
+}
+
+/// The part of a client's address that logs show (`client_netmask`).
+pub(crate) fn logged_address(snapshot: &Snapshot, client: IpAddr) -> IpAddr {
+    match (client, snapshot.config.client_netmask) {
+        (IpAddr::V4(ip), Some(IpAddr::V4(mask))) => IpAddr::V4(ip & mask),
+        (IpAddr::V6(ip), Some(IpAddr::V6(mask))) => IpAddr::V6(ip & mask),
+        _ => client,
     }
 }
 

@@ -142,6 +142,14 @@ fn a_hit_that_is_logged_in_json_allocates_nothing() {
     count_hits_of("http_access allow all\n", fields, "json", HITS_IN_JSON);
 }
 
+/// Delay pools are about what servers send.
+#[test]
+fn a_hit_allocates_nothing_although_there_are_delay_pools() {
+    let pools = "delay_pools 1\ndelay_class 1 1\ndelay_parameters 1 100000000/100000000\n\
+                 delay_access 1 allow all\n";
+    count_hits(&format!("{pools}http_access allow all\n"), "");
+}
+
 /// The first request has its password checked, on a thread; then its credentials are remembered.
 #[test]
 fn a_hit_with_a_login_that_is_remembered_allocates_nothing() {

@@ -8,6 +8,7 @@ mod acl;
 mod awake;
 mod beside_old;
 mod client;
+mod delay;
 pub(crate) mod drive;
 pub(crate) mod files;
 pub(crate) mod floor;
@@ -91,6 +92,8 @@ enum What {
     Store,
     /// Long lists of ACLs: seconds to load, memory, and time of a question, beside Squid's
     Acl,
+    /// Accuracy of delay pools beside Squid's: bytes in ten seconds; two minutes
+    Delay,
     /// Memory of the indexes with ten million objects
     Index,
     /// Time to the first hit after a clean stop and after kill -9
@@ -198,6 +201,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Lab => lab::run(&plan),
         What::Store => store::run(&plan),
         What::Acl | What::Index => Ok(()),
+        What::Delay => delay::run(&plan),
         What::Restart => restart::run(&plan, arguments.objects),
         What::PageCache => page_cache::run(&plan),
         What::MemoryMode => memory_mode::run(&plan),

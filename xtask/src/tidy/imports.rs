@@ -32,7 +32,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
     &["transaction.rs"],
     &["reply/"],
     &["special/"],
-    &["lib.rs", "pipeline.rs", "callouts.rs", "serve.rs"],
+    &["lib.rs", "pipeline.rs", "callouts.rs", "queries.rs", "serve.rs"],
 ];
 
 /// Sockets by their names.

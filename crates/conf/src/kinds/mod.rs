@@ -12,6 +12,7 @@ mod auth_digest;
 mod auth_handshake;
 mod budgets;
 mod cache_dir;
+mod delays;
 mod dir_options;
 mod external;
 mod headers;
@@ -22,6 +23,7 @@ mod network;
 mod options;
 mod pages;
 mod peers;
+mod queries;
 mod reference;
 mod rewriting;
 mod scalar;
@@ -36,13 +38,20 @@ pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins};
 pub(crate) use budgets::Budgets;
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use delays::{
+    ClientDelayRates, ClientDelayRules, ClientPoolCount, DelayClasses, DelayRates, DelayRules,
+    PoolCount, ResponsePoolRules, ResponsePools, check_pools,
+};
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, JsonLogFormats, LogFormats, LogPath, LogPlace};
 pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
-pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
+pub(crate) use network::{
+    ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind, UriWhitespaceKind,
+};
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
+pub(crate) use queries::{AnyAddress, UdpPort};
 pub(crate) use reference::options_table;
 pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
 pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};

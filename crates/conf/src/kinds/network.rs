@@ -11,6 +11,7 @@ use crate::line::{Line, Token};
 use crate::table::Status;
 use crate::types::{
     ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, Socks, TcpKeepalive,
+    UriWhitespace,
 };
 
 /// `http_port` lines.
@@ -21,6 +22,8 @@ pub(crate) struct OutgoingAddresses;
 pub(crate) struct ForwardedForKind;
 /// A [`RelaxedParser`].
 pub(crate) struct RelaxedParserKind;
+/// A [`UriWhitespace`].
+pub(crate) struct UriWhitespaceKind;
 
 const NO_TLS: Status = Status::Ignored(
     "TLS on listening ports is not implemented; the port serves plain HTTP and CONNECT tunnels",
@@ -336,6 +339,31 @@ impl Kind for ForwardedForKind {
             "transparent" => ForwardedFor::Transparent,
             "truncate" => ForwardedFor::Truncate,
             "delete" => ForwardedFor::Delete,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
+impl Kind for UriWhitespaceKind {
+    type Out = UriWhitespace;
+    const NAME: &'static str = "`strip`, `deny`, `encode` or `chop`";
+
+    fn apply(out: &mut UriWhitespace, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a treatment")?;
+        *out = match token.text.as_str() {
+            "deny" => UriWhitespace::Deny,
+            "strip" => UriWhitespace::Strip,
+            "encode" => UriWhitespace::Encode,
+            "chop" => UriWhitespace::Chop,
+            "allow" => {
+                line.warn(
+                    &token,
+                    "`allow` is read as `encode`: no request is sent on with it",
+                    None,
+                );
+                UriWhitespace::Encode
+            }
             other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
         };
         Ok(())

@@ -50,6 +50,10 @@ macro_rules! working {
     logfile_rotate: u32 = Count("10"), "logfile_rotate NUMBER";
     /// Whether the query part of URLs is left out of logs.
     strip_query_terms: bool = OnOff("on"), "strip_query_terms on|off";
+    /// The part of clients' addresses that access.log has: the other bits are 0. A mask for IPv4
+    /// concerns IPv4 only, and one for IPv6 IPv6. Rules see the whole address, and so do the
+    /// questions to helpers.
+    client_netmask: Option<IpAddr> = AnyAddress("any_addr"), "client_netmask MASK";
     /// The level of messages in `cache_log`: Squid's levels, 0 to 9. There are no sections: the
     /// level of `ALL` counts, or without it the highest one.
     debug_options: Vec<String> = DebugOptions("ALL,1"), "debug_options SECTION,LEVEL ...";
@@ -59,9 +63,6 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Logs":
-    Unsupported("addresses are logged whole so far") {
-        "client_netmask", "client_netmask MASK", "Which part of clients' addresses is logged.";
-    }
     Unsupported("every request counts in the statistics so far") {
         "stats_collection", "stats_collection allow|deny [!]ACL ...", "Which requests count in the statistics.";
     }

@@ -115,20 +115,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "tls_outgoing_options", "tls_outgoing_options OPTION ...", "TLS settings of connections to servers.";
         "tls_key_log", "tls_key_log PLACE [OPTION ...]", "Where secrets of TLS sessions are written for debugging.";
     }
-    Unsupported("delay pools are not implemented yet: no traffic is slowed down") {
-        "delay_pools", "delay_pools NUMBER", "Number of pools that limit bandwidth.";
-        "delay_class", "delay_class POOL CLASS", "Kind of a pool.";
-        "delay_access", "delay_access POOL allow|deny [!]ACL ...", "Which requests a pool slows down.";
-        "delay_parameters", "delay_parameters POOL RATE/SIZE ...", "Rates of a pool.";
-        "delay_initial_bucket_level", "delay_initial_bucket_level PERCENT", "How full pools start.";
-        "delay_pool_uses_indirect_client", "delay_pool_uses_indirect_client on|off", "Whether pools see the address found by `follow_x_forwarded_for`.";
-        "client_delay_pools", "client_delay_pools NUMBER", "Number of pools that limit data from clients.";
-        "client_delay_initial_bucket_level", "client_delay_initial_bucket_level PERCENT", "How full those pools start.";
-        "client_delay_parameters", "client_delay_parameters POOL SPEED MAX", "Rates of such a pool.";
-        "client_delay_access", "client_delay_access POOL allow|deny [!]ACL ...", "Which clients such a pool slows down.";
-        "response_delay_pool", "response_delay_pool NAME [OPTION=VALUE ...]", "A named pool for answers to clients.";
-        "response_delay_pool_access", "response_delay_pool_access NAME allow|deny [!]ACL ...", "Which answers it slows down.";
-    }
     Ignored("the system's own sizes and methods are used") {
         "tcp_recv_bufsize", "tcp_recv_bufsize SIZE", "Size of receive buffers.";
         "accept_filter", "accept_filter NAME", "Filter that delays new connections until they have data.";

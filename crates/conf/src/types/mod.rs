@@ -3,6 +3,7 @@
 mod access;
 mod auth;
 mod budgets;
+mod delays;
 mod helpers;
 mod logs;
 mod marks;
@@ -20,6 +21,9 @@ pub use auth::{
     OfferedSchemes, PasswordCheck,
 };
 pub use budgets::{BudgetKey, BudgetLimits, BudgetRule, Rate};
+pub use delays::{
+    DelayAccess, DelayClass, DelayParameters, DelayRate, ResponsePool, ResponsePoolAccess,
+};
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };
@@ -30,6 +34,7 @@ pub use marks::{MarkRule, NetfilterMark, QosFlows, QosMarks, TosRule};
 pub use network::{
     CachePeer, ConnectionAuth, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain,
     PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, Socks, TcpKeepalive, UnixPlace,
+    UriWhitespace,
 };
 pub use notes::{Annotation, NoteRule};
 pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};

@@ -172,6 +172,8 @@ pub struct CachePeer {
     pub login: Option<PeerLogin>,
     /// `no-tproxy`: it sees this proxy's address, never a client's.
     pub no_tproxy: bool,
+    /// Delay pools do not slow its answers down.
+    pub no_delay: bool,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.
@@ -235,6 +237,20 @@ pub enum RelaxedParser {
     Warn,
     /// They are refused.
     Off,
+}
+
+/// Treatment of white space in request targets (`uri_whitespace`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum UriWhitespace {
+    /// The request is refused.
+    #[default]
+    Deny,
+    /// It is left out.
+    Strip,
+    /// It is percent-encoded.
+    Encode,
+    /// The target ends before it.
+    Chop,
 }
 
 /// Treatment of X-Forwarded-For (`forwarded_for`).

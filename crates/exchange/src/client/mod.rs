@@ -3,6 +3,7 @@
 mod faults;
 mod gone;
 pub(crate) mod h1;
+mod limits;
 pub(crate) mod requests;
 mod socket;
 pub(crate) mod socks;
@@ -11,8 +12,10 @@ mod unreadable;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, RequestHead};
 use humboldt_net::marks::PacketMarks;
@@ -74,6 +77,18 @@ impl ClientExchange {
                 client.mark_packets(marks);
             }
             // There are no packets.
+            Self::Memory(_) => {}
+        }
+    }
+
+    /// Limits the pace of the answer that begins to that of these buckets. For a tunnel, it is the
+    /// pace of the bytes that the client gets.
+    pub fn limit_answer(&mut self, buckets: Vec<Arc<TokenBucket>>) {
+        match self {
+            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
+                client.limit_answer(buckets);
+            }
+            // Tests in memory have no clients at the end of a slow line.
             Self::Memory(_) => {}
         }
     }

@@ -7,8 +7,9 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{Config, HttpPort, Need, PortMode};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
-use humboldt_http::{HeadLimits, Method, RequestHead};
-use humboldt_proxy::own_page_in;
+use humboldt_http::{HeadLimits, Method, RequestHead, TargetWhitespace};
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_proxy::{is_own_name, own_page_in};
 use humboldt_sys::local_time::utc_offset_s;
 
 use super::end::ExplainError;
@@ -21,6 +22,7 @@ const LIMITS: HeadLimits = HeadLimits {
     max_fields: 256,
     max_target_bytes: 32 << 10,
     relaxed: true,
+    whitespace: TargetWhitespace::Refused,
 };
 
 /// A request with what is known about it.
@@ -41,19 +43,20 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The request of the command line.
-    pub(super) fn of(cli: &Cli, config: &Config) -> Result<Self, ExplainError> {
+    pub(super) fn of(cli: &Cli, snapshot: &Snapshot) -> Result<Self, ExplainError> {
         let [method, url] = &cli.asked[..] else {
             return Err(ExplainError::Usage("explain needs a method and a URL".to_owned()));
         };
         let mut asked = Self::new(method, url, &cli.headers, cli.src)
             .map_err(|why| ExplainError::Usage(format!("`{method} {url}` is no request: {why}")))?;
         asked.user.clone_from(&cli.user);
-        if let Some(port) = chosen_port(cli, config)? {
+        let port = chosen_port(cli, &snapshot.config)?;
+        if let Some(port) = port {
             asked.local_port = port.port;
             asked.port_name = Some(port.name.clone());
             asked.knows_proxy = port.mode == PortMode::Forward;
         }
-        asked.is_internal = asked.is_own_page(config);
+        asked.is_internal = port.is_some_and(|port| asked.is_own_page(snapshot, port));
         asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
         Ok(asked)
     }
@@ -111,15 +114,14 @@ impl Asked {
 
     /// Whether it is for a page of the proxy's own: at an address of this machine, or under the
     /// proxy's name.
-    fn is_own_page(&self, config: &Config) -> bool {
+    fn is_own_page(&self, snapshot: &Snapshot, port: &HttpPort) -> bool {
         let is_page = own_page_in(self.url.path_and_query()).is_some();
-        let is_name = |name: &Option<String>| {
-            name.as_ref().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(self.url.host()))
-        };
-        let is_here = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
-            || is_name(&config.visible_hostname)
-            || is_name(&config.unique_hostname);
-        is_page && is_here && config.http_port.iter().any(|port| port.port == self.url.port())
+        let is_address = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
+        let is_here = is_address && port.mode == PortMode::Forward
+            || is_own_name(snapshot, port, self.url.host());
+        is_page
+            && is_here
+            && snapshot.config.http_port.iter().any(|port| port.port == self.url.port())
     }
 
     /// Whether it is for a page of the proxy's own, as far as that is known.

@@ -51,7 +51,7 @@ fn explain(cli: &Cli) -> Result<(String, End), ExplainError> {
     if let Some(path) = &cli.against_log {
         return log::replay(snapshot, path);
     }
-    let asked = Asked::of(cli, &snapshot.config)?;
+    let asked = Asked::of(cli, snapshot)?;
     request(snapshot, asked)
 }
 

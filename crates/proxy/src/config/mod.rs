@@ -3,6 +3,7 @@
 pub mod budgets;
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
+pub mod delays;
 pub(crate) mod denials;
 pub(crate) mod externals;
 mod hashing;

@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{
-    AccessRule, AclDef, AclKind, Config, List, LogCode, LogPart, Need, RelaxedParser, json_fields,
-    log_parts,
+    AccessRule, AclDef, AclKind, Config, List, LogCode, LogPart, Need, RelaxedParser,
+    UriWhitespace, json_fields, log_parts,
 };
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
-use humboldt_http::HeadLimits;
+use humboldt_http::{HeadLimits, TargetWhitespace};
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use super::budgets::{self, BudgetLine};
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
+use super::delays::{Delays, PoolFigures};
 use super::denials::Denials;
 use super::externals::Externals;
 use super::header_rules::HeaderRules;
@@ -86,6 +87,8 @@ pub struct Snapshot {
     pub rules_ask_answers: bool,
     /// `proxy_protocol_access`
     pub(crate) proxy_protocol_access: RuleList,
+    /// `icp_access`, when there is any.
+    pub(crate) icp_access: Option<RuleList>,
     /// `spoof_client_ip`
     pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
@@ -121,6 +124,8 @@ pub struct Snapshot {
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
     /// Rules about marks of packets.
     pub(crate) marks: Marks,
+    /// Delay pools.
+    pub(crate) delays: Delays,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
@@ -158,7 +163,15 @@ impl Snapshot {
         let externals = Externals::compile(&acls, &config, &mut helpers);
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
-            head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
+            head_limits: HeadLimits {
+                whitespace: match config.uri_whitespace {
+                    UriWhitespace::Deny => TargetWhitespace::Refused,
+                    UriWhitespace::Strip => TargetWhitespace::Removed,
+                    UriWhitespace::Encode => TargetWhitespace::Encoded,
+                    UriWhitespace::Chop => TargetWhitespace::CutOff,
+                },
+                ..limits(config.request_header_max_size, config.request_header_max_fields)
+            },
             reply_limits: HeadLimits {
                 relaxed: config.relaxed_header_parser != RelaxedParser::Off,
                 ..limits(config.reply_header_max_size, config.reply_header_max_fields)
@@ -171,6 +184,7 @@ impl Snapshot {
             generation: AtomicU64::new(0),
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
+            icp_access: compile_optional(&acls, &config.icp_access, false)?,
             spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
@@ -208,6 +222,7 @@ impl Snapshot {
                 (rule.addr, &rule.terms)
             })?,
             marks: Marks::compile(&acls, &config)?,
+            delays: Delays::compile(&acls, &config)?,
             upgrades: with_conditions(&acls, &config.http_upgrade_request_protocols, |line| {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
@@ -277,6 +292,7 @@ impl Snapshot {
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
                 || self.marks.lists_about_clients().any(asks)
+                || self.delays.lists_about_answers().any(asks)
                 || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
@@ -286,6 +302,11 @@ impl Snapshot {
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),
         }
+    }
+
+    /// The state of the delay pools.
+    pub fn delay_pools(&self) -> Vec<PoolFigures> {
+        self.delays.figures(&self.config)
     }
 
     /// The `refresh_pattern` of a URL.

@@ -18,6 +18,7 @@ use crate::fetch::destination::Destination;
 use crate::fetch::pinning;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
+use crate::rules::delays::Source;
 use crate::rules::denial::Refusal;
 
 /// The request to fetch for, and the permitted use of the answer.
@@ -108,6 +109,8 @@ pub(crate) struct Report {
     pub object_tag: Cell<Option<Tag>>,
     /// Why the request was sent on.
     pub forward: Forward,
+    /// The answer comes through a parent that delay pools do not slow down (`no-delay`).
+    pub is_undelayed: Cell<bool>,
     /// Fields of the answer that are for this request alone. They are neither stored nor sent to
     /// clients that joined.
     pub own_fields: RefCell<Fields>,
@@ -144,6 +147,11 @@ impl Report {
     /// Result code of the failure; `tag` is the code for a fetch without a stored answer.
     pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
         if self.is_validation.get() { Tag::RefreshFailErr } else { tag }
+    }
+
+    /// Whether delay pools slow the answer down.
+    pub(crate) fn source(&self) -> Source {
+        if self.is_undelayed.get() { Source::Elsewhere } else { Source::Server }
     }
 
     /// The way taken so far.

@@ -227,6 +227,15 @@ impl<'a> Route<'a> {
         self.may_reuse = self.reuses;
     }
 
+    /// Leaves the way of the last connection, whose answer is not wanted if another way brings one.
+    /// `false`: no other is left.
+    pub(crate) fn leave(&mut self, was_reused: bool) -> bool {
+        if was_reused {
+            self.give_up_way();
+        }
+        self.tries_left > 0 && self.ways.peek().is_some()
+    }
+
     /// Notes that the connection of [`Route::next`] brought no answer.
     pub(crate) fn failed(&mut self, failure: Failure) {
         self.last = Some(failure);
@@ -235,6 +244,8 @@ impl<'a> Route<'a> {
     /// Notes the way for the log. The name of a server that was reached is in the URL.
     fn note(&self, way: Way, peer: Option<SocketAddr>) {
         let (request, mut taken) = (self.request, self.report.route.borrow_mut());
+        let is_undelayed = way.peer(request).is_some_and(|peer| peer.conf.no_delay);
+        self.report.is_undelayed.set(is_undelayed);
         taken.peer = peer;
         taken.hierarchy = match way {
             Way::Direct => Hierarchy::Direct,

@@ -26,7 +26,7 @@ use crate::reply::leave::Leave;
 use crate::reply::stream::{Ended, Relay, cut_off};
 use crate::reply::{facts, local, resume};
 use crate::request::Request;
-use crate::rules::{destinations, reply};
+use crate::rules::{delays, destinations, reply};
 use crate::storing::invalidate;
 use crate::transaction::{Served, Transaction};
 
@@ -255,6 +255,9 @@ async fn stream(
     };
     let pump = transaction.pump.take();
     let mut relay = Relay::begin(transaction.client, request, head, &reply, pump);
+    if let Some(report) = report.filter(|report| report.is_undelayed.get()) {
+        delays::apply(transaction.client, request, report.source(), &reply);
+    }
     relay.limit_body(limit_bytes);
     relay.may_leave(Leave::new(core, request, head, &reader));
     let ended = relay.run(core, transaction.client, &mut reader).await;

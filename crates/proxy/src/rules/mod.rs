@@ -5,6 +5,7 @@ pub(crate) mod balancer;
 pub(crate) mod budget;
 pub(crate) mod codes;
 pub(crate) mod decision;
+pub(crate) mod delays;
 pub(crate) mod denial;
 pub mod destinations;
 pub(crate) mod enforce;

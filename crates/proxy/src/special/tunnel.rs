@@ -24,7 +24,7 @@ use crate::outcome::{Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
-use crate::rules::{budget, marks, reply, upgrades};
+use crate::rules::{budget, delays, marks, reply, upgrades};
 use crate::special::{recheck, upload};
 use crate::transaction::Transaction;
 
@@ -48,7 +48,8 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     match opened {
         None => transaction.client_gone(outcome(0)),
         Some(Ok(Opened::Tunnel(server))) => {
-            serve(transaction, &Established, None, server.into_tunnel(), outcome(200)).await
+            let (server, source) = (server.into_tunnel(), report.source());
+            serve(transaction, &Established, None, server, outcome(200), source).await
         }
         Some(Ok(Opened::Refused(answer))) => {
             // As in Squid, the refusal of a tunnel goes to the client as it is.
@@ -79,6 +80,7 @@ async fn serve(
     upgrade: Option<&[u8]>,
     server: TunnelEnd,
     mut outcome: Outcome,
+    source: delays::Source,
 ) -> Outcome {
     // No request can come behind a tunnel.
     let facts = transaction.request.facts();
@@ -86,6 +88,7 @@ async fn serve(
     facts.login.end_handshake();
     let client = &mut *transaction.client;
     marks::apply(client, transaction.request, Usage::Local);
+    delays::apply_to_tunnel(client, transaction.request, source);
     client.send_tunnel_head(head, upgrade);
     let mut rule = None;
     let cut = match client.flush().await {
@@ -197,7 +200,8 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
             let outcome = outcome(Tag::Tunnel, 101);
             let server = server.into_tunnel();
             let ruled = Ruled { head: &switching, request, length: BodyLength::None };
-            serve(transaction, &ruled, Some(&protocols), server, outcome).await
+            let source = report.source();
+            serve(transaction, &ruled, Some(&protocols), server, outcome, source).await
         }
     }
 }
