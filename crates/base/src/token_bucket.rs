@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(bucket.take(1, later), later + SECOND_NS / 1000);
     }
 
-    /// What each of so many clients gets in ten seconds, if it orders again when its bytes are there.
+    /// What each of the clients gets in ten seconds, if it orders again when its bytes are there.
     fn ten_seconds(bucket: &TokenBucket, clients: usize) -> Vec<u64> {
         let (mut next, mut sent) = (vec![START; clients], vec![0_u64; clients]);
         let end = START + 10 * SECOND_NS;
