@@ -31,7 +31,9 @@ fn is_commit(text: &str) -> bool {
 }
 
 fn commit_of_checkout() -> Option<String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Asked at run time: the program that this file becomes may have been compiled in another
+    // checkout that shares the folder of builds.
+    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
     let top = here.parent()?.parent()?.canonicalize().ok()?;
     if PathBuf::from(git(&top, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != top {
         return None;

@@ -77,9 +77,17 @@ impl NameServer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lines of a configuration that asks here, and remembers nothing.
+    /// Lines of a configuration that asks here, and remembers nothing. The servers of tests are at
+    /// private addresses, so names may lead there; [`NameServer::closed_lines`] leave that as it is
+    /// without a line.
     #[must_use]
     pub fn lines(&self) -> String {
+        format!("{}private_destinations allow all\n", self.closed_lines())
+    }
+
+    /// The same, with names that lead to public addresses only.
+    #[must_use]
+    pub fn closed_lines(&self) -> String {
         format!(
             "dns_nameservers {}\npositive_dns_ttl 0 seconds\nnegative_dns_ttl 0 seconds\n",
             self.address

@@ -3,7 +3,7 @@
 
 use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::wait::{LIMIT, free_listener, until};
-use humboldt_tests::{Client, Origin, Proxy, Reply, Response, proxy};
+use humboldt_tests::{Client, Origin, Proxy, Reply, Response, Scripts, proxy};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -285,8 +285,17 @@ fn a_kept_connection_to_another_address_is_not_for_who_may_not_go_there() {
 fn of_several_addresses_only_those_that_are_allowed_are_connected_to() {
     let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
     let both = [2, 1].map(|last| Ipv4Addr::new(127, 0, 0, last)).to_vec();
-    for list in ["http_access", "miss_access"] {
-        let rules = format!("acl fine dst 127.0.0.1\n{list} allow fine\n{list} deny all\n");
+    let scripts = Scripts::new();
+    // Rules on trial, whose refusals are noted between the lists in force.
+    let trial = "http_access_report_only deny all\n".to_owned();
+    let rewriter = format!("{trial}url_rewrite_program {}\n", scripts.helper("as-is", "echo ERR"));
+    for (list, more) in [
+        ("http_access", ""),
+        ("miss_access", ""),
+        ("http_access", &*trial),
+        ("adapted_http_access", &*rewriter),
+    ] {
+        let rules = format!("acl fine dst 127.0.0.1\n{list} allow fine\n{list} deny all\n{more}");
         let proxy = Proxy::forward(&format!("{}{rules}", dns.lines()));
         dns.on("both.test", Says::Addresses(both.clone()));
         assert_eq!(

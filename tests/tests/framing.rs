@@ -431,3 +431,31 @@ fn heads_beyond_the_limit_get_431_and_long_targets_414() {
     }
     assert_eq!(origin.count("/a"), 0);
 }
+
+#[test]
+fn white_space_in_a_target_is_treated_as_the_file_says() {
+    for (lines, wanted) in [
+        ("", None),
+        ("uri_whitespace deny\n", None),
+        ("uri_whitespace strip\n", Some("/ab")),
+        ("uri_whitespace encode\n", Some("/a%20b")),
+        ("uri_whitespace allow\n", Some("/a%20b")),
+        ("uri_whitespace chop\n", Some("/a")),
+    ] {
+        let world = World::forward(lines);
+        if let Some(path) = wanted {
+            world.origin.on(path, Reply::ok("x"));
+        }
+        let request = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", world.origin.url("/a b"));
+        let mut client = world.client();
+        // A second request behind it is not touched.
+        client.send(request.repeat(2));
+        let status = if wanted.is_some() { 200 } else { 400 };
+        assert_eq!(client.response().status(), status, "{lines}");
+        if let Some(path) = wanted {
+            assert_eq!(client.response().status(), 200, "{lines}");
+            assert_eq!(world.origin.count(path), 2, "{lines}");
+            assert!(world.proxy.logged(path).contains("TCP_MISS/200"));
+        }
+    }
+}

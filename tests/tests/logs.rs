@@ -639,3 +639,12 @@ fn what_cannot_be_read_from_a_directory_has_one_line() {
     );
     played.ends();
 }
+
+#[test]
+fn logs_have_the_part_of_the_address_that_the_file_says() {
+    let world = World::forward("client_netmask 255.255.0.0\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let mut client = Client::from_to([127, 3, 4, 5].into(), world.proxy.address());
+    let _ = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
+    assert!(world.proxy.logged("/a").contains(" 127.3.0.0 "));
+}

@@ -3,6 +3,7 @@
 //! Needs root, `unshare`, `nsenter`, `ip`, `nft` and `bash`; without them it says so and passes.
 
 use humboldt_tests::spaces::{Space, in_a_namespace, ip, set_filter};
+use humboldt_tests::wait::until;
 use humboldt_tests::{Proxy, Reply, World, proxy};
 use std::fs;
 use std::process::Stdio;
@@ -40,7 +41,8 @@ fn expired_entry() {
     client.run("address add 10.99.0.2/24 dev eth0");
     let lines = format!(
         "http_port 10.99.0.1:3129\nacl card arp {CARD}\nhttp_access allow localhost\n\
-         http_access deny !card\n"
+         http_access deny !card\n\
+         logformat own %>eui %ru\naccess_log stdio:{{dir}}/own.log own\n"
     );
     let world = World::forward(&lines);
     for path in ["/a", "/b"] {
@@ -59,4 +61,6 @@ fn expired_entry() {
     fs::write(folder.path().join("go"), "").expect("a sign");
     let line = logged(&world.proxy, "/b");
     assert!(line.contains(" 10.99.0.2 TCP_MISS/200 "), "{line}");
+    let wanted = format!("{CARD} http://{origin}/b\n");
+    until("the address in the log", || world.proxy.text("own.log").contains(&wanted).then_some(()));
 }

@@ -255,3 +255,53 @@ fn a_parent_gets_the_credentials_that_login_says() {
         assert_eq!(passed(denied, line, basic).0, None, "{line}");
     }
 }
+
+/// Two parents whose answers have these statuses, and a proxy with these lines.
+fn with_statuses(statuses: [&str; 2], lines: &str) -> ([Origin; 2], Proxy) {
+    let origins = [Origin::new(), Origin::new()];
+    let mut text = format!("never_direct allow all\n{lines}");
+    for (origin, status) in origins.iter().zip(statuses) {
+        origin.on("/a", Reply::status(status, status));
+        let (ip, port) = (origin.address().ip(), origin.address().port());
+        text.push_str(&format!(
+            "cache_peer {ip} parent {port} 0 no-query originserver name=p{port}\n"
+        ));
+    }
+    (origins, Proxy::forward(&text))
+}
+
+#[test]
+fn another_parent_is_asked_when_one_cannot_reach_the_server() {
+    let get = |proxy: &Proxy, method: &str| {
+        proxy.client().request(method, "http://site.test/a", &[], b"").response_to(method).status()
+    };
+    let (ok, bad) = ("200 OK", "502 Bad Gateway");
+    let (origins, proxy) = with_statuses([bad, ok], "");
+    assert_eq!(get(&proxy, "GET"), 200);
+    // A second time over the connection that is kept.
+    assert_eq!(get(&proxy, "GET"), 200);
+    assert_eq!((origins[0].count("/a"), origins[1].count("/a")), (2, 2));
+    // If all are the same, the client gets the answer of one.
+    let (origins, proxy) = with_statuses([bad, "504 Gateway Timeout"], "");
+    assert_eq!(get(&proxy, "GET"), 504);
+    assert_eq!((origins[0].count("/a"), origins[1].count("/a")), (1, 1));
+    let (origins, proxy) = with_statuses([bad, ok], "forward_max_tries 1\n");
+    assert_eq!(get(&proxy, "GET"), 502);
+    assert_eq!(origins[1].count("/a"), 0);
+}
+
+#[test]
+fn with_retry_on_error_another_parent_is_asked_after_other_errors_too() {
+    for status in ["403 Forbidden", "500 Error", "501 Not Implemented", "503 Unavailable"] {
+        for (lines, wanted) in [("retry_on_error on\n", "200"), ("", &status[..3])] {
+            let (_origins, proxy) = with_statuses([status, "200 OK"], lines);
+            let mut client = proxy.client();
+            client.request("GET", "http://site.test/a", &[], b"");
+            assert_eq!(client.response().status().to_string(), wanted, "{lines}{status}");
+        }
+    }
+    let (_origins, proxy) = with_statuses(["404 Not Found", "200 OK"], "retry_on_error on\n");
+    let mut client = proxy.client();
+    client.request("GET", "http://site.test/a", &[], b"");
+    assert_eq!(client.response().status(), 404, "no error of the way");
+}

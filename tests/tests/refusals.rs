@@ -186,6 +186,29 @@ fn a_log_is_replayed_against_a_changed_file() {
 }
 
 #[test]
+fn refusals_that_are_only_reported_change_nothing_in_a_replay() {
+    let folder = open_folder();
+    let log = folder.path().join("access.log");
+    let line = |code: &str, url: &str| {
+        format!("1066036250.129 5 10.0.0.7 {code} 38 POST {url} - NONE/- -\n")
+    };
+    let text = line("TCP_MISS/200", "http://bad.test/") + &line("TCP_DENIED/403", "http://x.test/");
+    std::fs::write(&log, text).expect("a log");
+    let rules = "acl post method POST\nacl pilot src 10.0.0.0/8\nacl other src 10.9.0.0/16\n\
+                 http_access deny post\nhttp_access allow all\n";
+    let replay = |more: &str| {
+        explain(&format!("{rules}{more}"), &["--against-log", &log.display().to_string()])
+    };
+    let (code, text) = replay("report_only deny other\nreport_only allow pilot\n");
+    assert!(code == 3 && text.contains("2 lines: 1 as before, 1 would change"), "{text}");
+    let reason = "report_only, although refused by http_access deny post (squid.conf:5)";
+    assert!(text.contains(&format!("1 would be let in by {reason}")), "{text}");
+    let (code, text) = replay("report_only allow other\n");
+    let refused = "1 would be refused by http_access deny post (squid.conf:5)";
+    assert!(code == 3 && text.contains(refused), "{text}");
+}
+
+#[test]
 fn what_only_the_running_proxy_knows_is_not_explained_away() {
     let metrics = "http://127.0.0.1:3128/metrics";
     let (code, text) =
@@ -206,6 +229,30 @@ fn what_only_the_running_proxy_knows_is_not_explained_away() {
     assert_eq!(explain(ports, &["GET", "http://x.test/", "--port", "four"]).0, 2);
     let stray = run(&["-f", "/dev/null", "reconfigure"]);
     assert_eq!(stray.status.code(), Some(2), "a forgotten -k starts no proxy");
+}
+
+#[test]
+fn explain_knows_the_names_of_the_proxy_as_the_proxy_does() {
+    let rules = "hostname_aliases other.test\nhttp_access deny manager\nhttp_access allow all\n";
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    for (host, wanted) in [
+        ("other.test", 3),
+        ("OTHER.test", 3),
+        ("localhost", 3),
+        (machine.trim(), 3),
+        ("foreign.test", 0),
+    ] {
+        let url = format!("http://{host}:3128/metrics");
+        let (code, text) = explain(rules, &["GET", &url]);
+        assert_eq!(code, wanted, "{host}: {text}");
+    }
+    // To the site behind an accelerator, its own name is not the proxy's.
+    let accel = "http_port 3129 accel defaultsite=other.test name=site\n";
+    let ask = |host: &str| {
+        let url = format!("http://{host}:3129/metrics");
+        explain(&format!("{accel}{rules}"), &["GET", &url, "--port", "site"]).0
+    };
+    assert_eq!((ask("other.test"), ask("127.0.0.1"), ask("localhost")), (0, 0, 0));
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// The program to show: that of `HUMBOLDT_BIN`, or one that cargo builds now for release.
-fn program(root: &Path) -> Outcome<PathBuf> {
+pub(crate) fn program(root: &Path) -> Outcome<PathBuf> {
     if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
         return Ok(std::path::absolute(path)?);
     }

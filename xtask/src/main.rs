@@ -9,6 +9,7 @@
 mod bench;
 mod conformance;
 mod first_run;
+mod from_squid;
 mod marks;
 mod packages;
 mod processes;
@@ -53,6 +54,9 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),
+    /// Count what real files of Squid do here, compare rules with Squid, and write both into
+    /// docs/from-squid.md
+    FromSquid(from_squid::Arguments),
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
     /// write them, or write all pages beside it as HTML
     Results(results::Arguments),
@@ -72,6 +76,26 @@ enum Command {
         /// The address of the origin
         origin: std::net::SocketAddr,
     },
+    /// Pass bytes between clients and a far end with splice on one thread, and nothing else: the
+    /// floor of a tunnel
+    #[command(hide = true)]
+    SpliceRelay {
+        /// Address to listen on
+        listen: std::net::SocketAddr,
+        /// The address of the far end
+        far: std::net::SocketAddr,
+        /// Capacity of a pipe
+        pipe_bytes: usize,
+    },
+    /// Send as many bytes as connections ask for: the far end of tunnels
+    #[command(hide = true)]
+    TunnelFar {
+        /// Address to listen on
+        listen: std::net::SocketAddr,
+    },
+    /// Open tunnels and take what comes through them
+    #[command(hide = true)]
+    TunnelLoad(bench::tunnel::load::Arguments),
     /// Work through a list of requests: the load of the benchmarks
     #[command(hide = true)]
     Drive(bench::drive::Arguments),
@@ -91,9 +115,15 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
+        Command::FromSquid(arguments) => from_squid::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
         Command::Relay { listen, origin } => bench::relay::run(listen, origin),
+        Command::SpliceRelay { listen, far, pipe_bytes } => {
+            bench::tunnel::relay::run(listen, far, pipe_bytes)
+        }
+        Command::TunnelFar { listen } => bench::tunnel::load::run_far(listen),
+        Command::TunnelLoad(arguments) => bench::tunnel::load::run(&arguments),
         Command::Drive(arguments) => bench::drive::run(&arguments),
         Command::BareFiles(arguments) => bench::files::bare::run(&arguments),
         Command::Keeper => return humboldt_lab_subjects::keeper_main(),

@@ -14,6 +14,7 @@ mod error;
 mod externals;
 mod literals;
 mod matcher;
+mod naming;
 mod question;
 mod ranges;
 mod regexes;

@@ -6,6 +6,7 @@ use humboldt_conf::{AccessRule, Need, RuleSource};
 
 use crate::error::AclError;
 use crate::matcher::{Last, Match, Term, all};
+use crate::naming;
 use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
@@ -32,6 +33,8 @@ pub enum Verdict<'a> {
     Challenge {
         /// The ACL.
         acl: &'a str,
+        /// The rule that it is in, counted from 0.
+        rule: usize,
     },
     /// Not to be decided without this answer: get it and check again with it in
     /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
@@ -103,6 +106,11 @@ impl RuleList {
         self.rules.is_empty()
     }
 
+    /// The number of rules.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// The line of the rule that a verdict names; of `None`, the last one, whose opposite holds.
     pub fn source(&self, rule: Option<usize>) -> Option<&Arc<RuleSource>> {
         match rule {
@@ -117,6 +125,18 @@ impl RuleList {
         acls.any(|acl| acl.needs.contains(&need))
     }
 
+    /// Whether this rule allows the subject because of its destination: an ACL of it is about that,
+    /// and matches none of the `others`, which differ from the subject in the destination alone.
+    pub fn names_destination(
+        &self,
+        rule: usize,
+        subject: &Subject<'_>,
+        others: &[Subject<'_>],
+    ) -> bool {
+        let rule = self.rules.get(rule).filter(|rule| rule.allow);
+        rule.is_some_and(|rule| naming::is_any(&rule.terms, subject, others))
+    }
+
     /// Decides, or names the fact that it needs first. Rules are examined in their order, and the
     /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only if all
     /// before it in its rule match, and no earlier rule does.
@@ -125,7 +145,7 @@ impl RuleList {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject, &mut last) {
                 Match::No => {}
-                Match::Challenge(acl) => return Verdict::Challenge { acl },
+                Match::Challenge(acl) => return Verdict::Challenge { acl, rule: index },
                 Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => return denied(Some(index), last),

@@ -65,16 +65,17 @@ fn a_list_asks_for_the_user_where_it_comes_to_the_acl() {
 /// As in Squid: it does not matter whether a later rule would allow the request.
 #[test]
 fn without_a_login_the_list_ends_at_the_first_acl_that_asks() {
-    for (rules, at) in [
-        ("allow users / allow all", "users"),
-        ("deny !users / allow all", "users"),
-        ("deny staff / allow all", "staff"),
-        ("allow !either / allow all", "staff"),
-        ("deny both / allow all", "users"),
+    for (rules, acl, rule) in [
+        ("allow users / allow all", "users", 0),
+        ("deny !users / allow all", "users", 0),
+        ("deny staff / allow all", "staff", 0),
+        ("allow !either / allow all", "staff", 0),
+        ("deny both / allow all", "users", 0),
+        ("allow post / deny post / allow users / deny all", "users", 2),
     ] {
         let list = list(rules);
         let verdict = list.check(&with(Some(Login::Missing)));
-        assert_eq!(verdict, Verdict::Challenge { acl: at }, "{rules}");
+        assert_eq!(verdict, Verdict::Challenge { acl, rule }, "{rules}");
     }
     assert!(list("allow all / deny users").check(&with(Some(Login::Missing))).is_allowed());
 }

@@ -3,12 +3,15 @@
 use humboldt_base::clock::UnixMillis;
 use humboldt_helpers::Statistics;
 use humboldt_proxy::closes_page;
+use humboldt_proxy::config::rule_counts::RuleCount;
+use humboldt_proxy::delays::PoolFigures;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
 use humboldt_store::scheme::SchemeStats;
 use humboldt_sys::descriptors;
 use humboldt_sys::process_stats::ProcessStats;
 
+use crate::budgets::BudgetFigures;
 use crate::history::History;
 use crate::interval::Interval;
 use crate::totals::Totals;
@@ -41,8 +44,20 @@ pub(crate) struct Figures {
     pub cores: u64,
     /// Helper programs.
     pub helpers: Vec<Statistics>,
+    /// Budgets of clients.
+    pub budgets: BudgetFigures,
+    /// Delay pools.
+    pub delay_pools: Vec<PoolFigures>,
     /// Unused pages.
     pub closed_pages: Vec<&'static str>,
+    /// How often each rule has decided.
+    pub rules: Vec<RuleCount>,
+    /// Number of the configuration in force.
+    pub generation: u64,
+    /// Since when it is in force.
+    pub in_force_since: UnixMillis,
+    /// Configurations that could not be used.
+    pub failed_reconfigurations: u64,
 }
 
 /// One cache directory.
@@ -86,7 +101,13 @@ impl Figures {
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
             helpers: shared.helpers.statistics(),
+            budgets: BudgetFigures::gather(shared),
+            delay_pools: snapshot.delay_pools(),
             closed_pages: pages.filter(|name| closes_page(config, name)).collect(),
+            rules: snapshot.rule_counts(),
+            generation: snapshot.generation(),
+            in_force_since: shared.in_force_since(),
+            failed_reconfigurations: shared.failed_reconfigurations(),
         }
     }
 
@@ -154,7 +175,13 @@ impl Figures {
             dns_names: 0,
             cores: 2,
             helpers: Vec::new(),
+            budgets: BudgetFigures::default(),
+            delay_pools: Vec::new(),
             closed_pages: Vec::new(),
+            rules: Vec::new(),
+            generation: 1,
+            in_force_since: UnixMillis(1_700_000_000_000),
+            failed_reconfigurations: 0,
         }
     }
 
@@ -205,6 +232,9 @@ impl Figures {
             stats,
         };
         figures.dirs = vec![dir(0, "ufs"), dir(1, "ufs")];
+        figures.rules = crate::rules::for_tests();
+        figures.generation = 3;
+        figures.failed_reconfigurations = 1;
         figures
     }
 }

@@ -7,7 +7,9 @@
 //! tables.
 
 mod averages;
+mod budgets;
 mod counters;
+mod delay;
 mod descriptors;
 mod figures;
 mod helpers;
@@ -17,6 +19,7 @@ mod interval;
 mod memory;
 mod metrics;
 mod pages;
+mod rules;
 mod service_times;
 mod storedir;
 mod totals;

@@ -16,7 +16,8 @@ use crate::figures::Figures;
 use crate::history::History;
 use crate::totals::Totals;
 use crate::{
-    averages, counters, descriptors, helpers, info, memory, metrics, service_times, storedir,
+    averages, budgets, counters, delay, descriptors, helpers, info, memory, metrics, rules,
+    service_times, storedir,
 };
 
 /// Media type of the manager's pages, as Squid sends it.
@@ -63,7 +64,10 @@ pub(crate) const PAGES: &[AdminPage] = &[
     of_helpers(Kind::ExternalAcl, |f| helpers::render(f, Kind::ExternalAcl)),
     of_helpers(Kind::Redirector, |f| helpers::render(f, Kind::Redirector)),
     of_helpers(Kind::StoreId, |f| helpers::render(f, Kind::StoreId)),
+    page("budgets", "Budgets of Clients", budgets::render),
+    page("delay", "Delay Pool Levels", delay::render),
     page("cuts", "Connections Cut Off", cuts),
+    page("rules", "Decisions of Access Rules", rules::render),
     page("events", "Event Queue", events),
     page("openfd_objects", "Objects with Swapout files open", open_objects),
     page("active_requests", "Client-side Active Requests", active_requests),

@@ -62,6 +62,13 @@ counters! {
     ClientErrors = "client_http_errors_total";
     /// Requests refused by the access rules.
     ClientDenied = "client_http_denied_total";
+    /// Requests that rules would have refused, if that were not only reported.
+    ClientReported = "client_http_refusals_reported_total";
+    /// Requests refused because their clients were over budget (`client_budget`).
+    ClientOverBudget = "client_http_over_budget_total";
+    /// Requests refused because the names of their hosts lead to private addresses
+    /// (`private_destinations`), also those of the proxy itself, to refresh what is stored.
+    ClientPrivateDestinations = "client_http_private_destinations_total";
     /// Bytes received from clients.
     ClientInBytes = "client_http_in_bytes_total";
     /// Bytes sent to clients.
@@ -84,6 +91,8 @@ counters! {
     ServerOutBytes = "server_http_out_bytes_total";
     /// Bytes relayed through CONNECT and upgraded tunnels, both ways.
     TunnelBytes = "tunnel_bytes_total";
+    /// Those of them that the kernel has moved without a copy (splice).
+    TunnelSplicedBytes = "tunnel_spliced_bytes_total";
     /// Tunnels opened.
     Tunnels = "tunnels_total";
     /// DNS look-ups answered from the name cache.

@@ -1,5 +1,6 @@
 //! Parts that every other crate may use: named limits, the clock, dates, seeded randomness, XXH3,
-//! wrapping of Markdown, annotations, and the table of counters. Nothing here does I/O.
+//! wrapping of Markdown, annotations, token buckets, and the table of counters. Nothing here does
+//! I/O.
 
 pub mod certificate;
 pub mod civil;
@@ -10,5 +11,6 @@ pub mod notes;
 pub mod prose;
 pub mod rng;
 pub mod seldom;
+pub mod token_bucket;
 pub mod vital;
 pub mod xxh3;

@@ -128,8 +128,11 @@ lists! {
     SpoofClientIp = "spoof_client_ip":                   Request,  Never,  Ahead;
     HttpAccess = "http_access":                          Request,  Waits,  Waits;
     AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
+    HttpAccessReportOnly = "http_access_report_only":    Request,  Waits,  Waits;
+    ReportOnly = "report_only":                          Request,  Never,  Never;
     HttpReplyAccess = "http_reply_access":               Answer,   Waits,  Waits;
     MissAccess = "miss_access":                          Request,  Never,  Waits;
+    PrivateDestinations = "private_destinations":        Request,  Never,  Ahead;
     Cache = "cache":                                     Request,  Waits,  Waits;
     SendHit = "send_hit":                                Answer,   Never,  Ahead;
     StoreMiss = "store_miss":                            Answer,   Never,  Ahead;
@@ -149,8 +152,13 @@ lists! {
     RequestHeaderAdd = "request_header_add":             Request,  Never,  Ahead;
     ReplyHeaderAccess = "reply_header_access":           Answer,   Never,  Ahead;
     ReplyHeaderAdd = "reply_header_add":                 Answer,   Never,  Ahead;
+    DelayAccess = "delay_access":                        Answer,   Never,  Ahead;
+    ResponseDelayAccess = "response_delay_pool_access":  Answer,   Never,  Ahead;
+    ClientDelayAccess = "client_delay_access":           Request,  Never,  Never;
+    IcpAccess = "icp_access":                            Request,  Never,  Never;
     AccessLog = "access_log":                            End,      Never,  Ahead;
     Note = "note":                                       End,      Never,  Ahead;
+    ClientBudget = "client_budget":                      Request,  Never,  Never;
     AuthSchemes = "auth_schemes":                        Request,  Never,  Never;
     // Not obeyed yet.
     OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
@@ -163,9 +171,6 @@ lists! {
     CertError = "sslproxy_cert_error":                   Request, Never,  Never;
     CertSign = "sslproxy_cert_sign":                     Request, Never,  Never;
     CertAdapt = "sslproxy_cert_adapt":                   Request, Never,  Never;
-    DelayAccess = "delay_access":                        Request, Never,  Never;
-    ClientDelayAccess = "client_delay_access":           Request, Never,  Never;
-    ResponseDelayAccess = "response_delay_pool_access":  Answer,  Never,  Never;
     UrlRewriteAccess = "url_rewrite_access":             Request, Waits,  Waits;
     StoreIdAccess = "store_id_access":                   Request, Waits,  Waits;
     AdaptationAccess = "adaptation_access":              Request, Waits,  Waits;
@@ -174,7 +179,6 @@ lists! {
     AdaptationMeta = "adaptation_meta":                  Request, Never,  Never;
     SnmpAccess = "snmp_access":                          Request, Never,  Never;
     FtpEpsv = "ftp_epsv":                                Request, Never,  Never;
-    IcpAccess = "icp_access":                            Request, Never,  Never;
     HtcpAccess = "htcp_access":                          Request, Never,  Never;
     HtcpClrAccess = "htcp_clr_access":                   Request, Never,  Never;
 }
@@ -199,7 +203,11 @@ impl List {
     fn comes_after_logins(self) -> bool {
         let is_before = matches!(
             self,
-            Self::FollowXForwardedFor | Self::ProxyProtocolAccess | Self::AuthSchemes
+            Self::FollowXForwardedFor
+                | Self::ProxyProtocolAccess
+                | Self::ClientDelayAccess
+                | Self::IcpAccess
+                | Self::AuthSchemes
         );
         self.slow() == Supply::Never && !is_before
     }
@@ -261,12 +269,13 @@ mod tests {
     }
 
     /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
-    /// a second time; and the rule that `dst` may stand in every obeyed list but three.
+    /// a second time; and the rule that `dst` may stand in every obeyed list but seven.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [
             "http_access",
             "adapted_http_access",
+            "http_access_report_only",
             "http_reply_access",
             "cache",
             "always_direct",
@@ -301,16 +310,11 @@ mod tests {
             assert_eq!(is_slow, slow_kinds.contains(&kind.name()), "{}", kind.name());
             let objection =
                 need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
-            let sees_addresses = is_obeyed(list)
-                && !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
-                    .contains(&name);
+            let sees_addresses = is_obeyed(list) && !BEFORE_REQUESTS.contains(&name);
             let is_taken = match need {
                 None | Some(Need::Hardware | Need::Mark | Need::Notes) => true,
                 Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
-                Some(Need::User) => {
-                    !["follow_x_forwarded_for", "proxy_protocol_access", "auth_schemes"]
-                        .contains(&name)
-                }
+                Some(Need::User) => !BEFORE_REQUESTS.contains(&name),
                 Some(_) => slow_lists.contains(&name),
             };
             assert_eq!(objection.is_none(), is_taken, "{name} {}: {objection:?}", kind.name());
@@ -320,15 +324,29 @@ mod tests {
         }
     }
 
+    /// Lists that are asked before anything else is known of a request.
+    const BEFORE_REQUESTS: [&str; 7] = [
+        "follow_x_forwarded_for",
+        "proxy_protocol_access",
+        "report_only",
+        "client_delay_access",
+        "icp_access",
+        "client_budget",
+        "auth_schemes",
+    ];
+
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 31] = [
+    const LINES: [&str; 37] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
         "http_access allow x",
         "adapted_http_access allow x",
+        "http_access_report_only allow x",
+        "report_only allow x",
         "http_reply_access allow x",
         "miss_access allow x",
+        "private_destinations allow x",
         "cache allow x",
         "send_hit allow x",
         "store_miss allow x",
@@ -348,18 +366,26 @@ mod tests {
         "request_header_add X-A a x",
         "reply_header_access Server allow x",
         "reply_header_add X-A a x",
+        "delay_access 1 allow x",
+        "response_delay_pool_access r allow x",
+        "client_delay_access 1 allow x",
+        "icp_access allow x",
         "access_log /x squid x",
         "note a b x",
+        "client_budget tunnels=1 x",
         "auth_schemes ALL x",
         "url_rewrite_access allow x",
         "store_id_access allow x",
     ];
 
+    /// Pools that rules can be about, on one line each.
+    const POOLS: &str = "delay_pools 1\nclient_delay_pools 1\nresponse_delay_pool r\n";
+
     /// A scheme that can be offered.
     const PROGRAM: &str = "auth_param ntlm program /bin/cat\n";
 
     fn read(text: &str) -> Diagnostics {
-        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{text}\n{PROGRAM}")).1
+        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{POOLS}{text}\n{PROGRAM}")).1
     }
 
     #[test]
@@ -377,13 +403,11 @@ mod tests {
                 ("acl x src 10.0.0.0/8", false),
             ] {
                 let found = read(&format!("{acl}\n{line}\n"));
-                let never_waits = line.starts_with("follow_x_forwarded_for")
-                    || line.starts_with("proxy_protocol_access")
-                    || line.starts_with("auth_schemes");
+                let never_waits = BEFORE_REQUESTS.iter().any(|list| line.starts_with(list));
                 let is_wrong = is_slow && never_waits;
                 assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));
                 if is_wrong {
-                    let row = 3 + acl.lines().count();
+                    let row = 6 + acl.lines().count();
                     let said = found.render(false);
                     assert!(said.contains(&format!("t:{row}:{}", line.len())), "{said}");
                     assert!(
@@ -405,7 +429,7 @@ mod tests {
                 let said = read(&format!("{acl}\n{line}\n")).render(false);
                 let is_wrong = said.contains("needs the client's name in the DNS");
                 assert_eq!(is_wrong, waits == Some(Supply::Never), "{said}");
-                assert_eq!(is_wrong, said.contains("t:4:"), "{said}");
+                assert_eq!(is_wrong, said.contains("t:7:"), "{said}");
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::filters::Filters;
-use crate::kinds::{check_logins, check_offered, check_passed_logins};
+use crate::kinds::{check_logins, check_offered, check_passed_logins, check_pools};
 use crate::lexer::{Lines, LogicalLine, Macros, expand};
 use crate::line::{Line, Token};
 use crate::page_files;
@@ -107,7 +107,9 @@ impl Loader {
         check_logins(&config.auth_param, &config.acl, &mut state);
         check_offered(&config.auth_schemes, &config.auth_param, &mut state);
         check_passed_logins(&config.cache_peer, &config.auth_param, &mut state);
+        check_pools(&config, &mut state);
         check_upgrades(&config, &mut state);
+        check_report_only(&config, &mut state);
         check_addresses(&config, &mut state);
         if config.http_access.is_empty() && !state.diagnostics.has_errors() {
             let message = "there is no `http_access` rule: every request is denied";
@@ -375,6 +377,17 @@ fn check_covered_values(config: &Config, state: &mut State) {
         };
         state.report_general(severity, &message, &format!("remove what changes nothing; {place}"));
     }
+}
+
+/// Clients that rules do not keep out.
+fn check_report_only(config: &Config, state: &mut State) {
+    let Some(rule) = config.report_only.iter().find(|rule| rule.allow) else { return };
+    let place = rule.source.as_ref().map(|source| source.place()).unwrap_or_default();
+    let message =
+        format!("{place}: refusals of the requests that this rule allows are only reported");
+    let help = "remove the line when the rules are as they should be: until then they keep nobody \
+                out";
+    state.report_general(Severity::Warning, &message, help);
 }
 
 /// A tunnel by Upgrade for all clients, while a rule denies some tunnels by CONNECT.

@@ -1,7 +1,7 @@
-//! The `%` codes of `logformat`: one table for the parser, the log and the documentation.
+//! The `%` codes of `logformat`: one table for the parser, the logs and the documentation.
 
 macro_rules! codes {
-    ($($name:literal => $variant:ident, $doc:literal;)+) => {
+    ($($name:literal => $variant:ident, $field:literal $kind:ident, $doc:literal;)+) => {
         /// The meaning of a `%` code.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum LogCode { $(#[doc = $doc] $variant,)+ }
@@ -9,64 +9,113 @@ macro_rules! codes {
         /// Names, codes and meanings. A name may begin with another one: the longest that fits
         /// counts.
         const CODES: &[(&str, LogCode, &str)] = &[$(($name, LogCode::$variant, $doc),)+];
+
+        impl LogCode {
+            /// The form of its value in JSON.
+            pub fn json_kind(self) -> JsonKind {
+                match self { $(Self::$variant => JsonKind::$kind,)+ }
+            }
+
+            /// Its name in JSON; empty for a code that has the value of another one.
+            pub(crate) fn field(self) -> &'static str {
+                match self { $(Self::$variant => $field,)+ }
+            }
+        }
     };
 }
 
-codes! {
-    "%" => Percent, "A percent sign.";
-    ">a" => ClientIp, "Address of the client.";
-    ">A" => ClientName, "Name of the client; its address, since names are not looked up for the log.";
-    ">p" => ClientPort, "Port of the client.";
-    ">la" => LocalIp, "Address of ours that the client connected to.";
-    ">lp" => LocalPort, "Port of ours that the client connected to.";
-    "la" => ListenIp, "Same as >la.";
-    "lp" => ListenPort, "Same as >lp.";
-    "<a" => PeerIp, "Address of the server, or its name or that of the peer if it was not reached.";
-    "<A" => PeerName, "Same as <a, since names are not looked up for the log.";
-    "<p" => PeerPort, "Port of the server.";
-    "ts" => EndedSecs, "Seconds since the epoch.";
-    "tu" => EndedMillis, "Milliseconds of that second.";
-    "tS" => StartedSecs, "When it began: seconds since the epoch and milliseconds.";
-    "tl" => LocalTime, "Local time, in a strftime format.";
-    "tg" => GmtTime, "UTC, in a strftime format.";
-    "tr" => ElapsedMs, "How long it took, in ms.";
-    ">h" => RequestField, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme.";
-    ">Hs" => Status, "Status sent to the client.";
-    "<Hs" => ServerStatus, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
-    "Hs" => OldStatus, "Old name of >Hs.";
-    "Ss" => ResultName, "Result code.";
-    "Sh" => HierarchyName, "Hierarchy code.";
-    "un" => User, "Name of the user: of the login, or of a helper of `external_acl_type`; also where the password was wrong, as the status then tells.";
-    "ul" => Login, "The same for logins only.";
-    "ue" => ExtUser, "Name of the user, as a helper of `external_acl_type` has said (`user=`).";
-    "et" => ExtTag, "`tag=` of such a helper.";
-    "ea" => ExtLog, "`log=` of such a helper.";
-    "mt" => MediaType, "Media type of the answer.";
-    "rm" => Method, "Method.";
-    ">rm" => ClientMethod, "Same as rm.";
-    "ru" => Url, "URL, as `url_rewrite_program` has left it.";
-    ">ru" => ClientUrl, "URL as the client has sent it.";
-    "rp" => Path, "Path and query of the URL.";
-    ">rp" => ClientPath, "The same of the URL that the client has sent.";
-    "rs" => UrlScheme, "Scheme of the URL.";
-    ">rs" => Scheme, "The same of the URL that the client has sent.";
-    "rd" => UrlDomain, "Host of the URL.";
-    ">rd" => Domain, "The same of the URL that the client has sent.";
-    "rP" => UrlPort, "Port of the URL.";
-    ">rP" => Port, "The same of the URL that the client has sent.";
-    "rv" => RequestVersion, "HTTP version of the request.";
-    ">rv" => ClientVersion, "Same as rv.";
-    "<st" => BytesOut, "Bytes sent to the client.";
-    "err_code" => ErrorName, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
-    "note" => Note, "The annotations of this name, with a comma between them, or `%{NAME:;}note` with a semicolon; or, without a name, all of them as `name: value` lines.";
-    "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
-    "us" => CertificateUser, "Name of the user in the certificate of the client: its `emailAddress`.";
-    "ssl::>cert_subject" => CertificateSubject, "Subject of the certificate of the client, in one line: `/O=Example/CN=alice`.";
-    "ssl::>cert_issuer" => CertificateIssuer, "Issuer of that certificate, in the same form.";
-    "ssl::>negotiated_version" => TlsVersion, "Version of TLS with the client: `TLS/1.3`.";
-    "ssl::>negotiated_cipher" => TlsCipher, "Cipher with the client, as OpenSSL names it.";
-    "rule" => Rule, "File and line of the rule that has refused the request or its answer: `/etc/squid/squid.conf:12`.";
+/// The form of a value in JSON.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum JsonKind {
+    /// A string.
+    Text,
+    /// A number.
+    Number,
 }
+
+codes! {
+    "%" => Percent, "" Text, "A percent sign.";
+    ">a" => ClientIp, "client_ip" Text, "Address of the client.";
+    ">A" => ClientName, "client_name" Text, "Name of the client, if a rule has looked it up; otherwise its address, since names are not looked up for the log.";
+    ">p" => ClientPort, "client_port" Number, "Port of the client.";
+    ">eui" => ClientHardware, "client_hardware" Text, "Hardware address of the client, where the kernel knew it when the client connected.";
+    ">la" => LocalIp, "local_ip" Text, "Address of ours that the client connected to.";
+    ">lp" => LocalPort, "local_port" Number, "Port of ours that the client connected to.";
+    "la" => ListenIp, "" Text, "Same as >la.";
+    "lp" => ListenPort, "" Number, "Same as >lp.";
+    "<a" => PeerIp, "server" Text, "Address of the server, or its name or that of the peer if it was not reached.";
+    "<A" => PeerName, "server_name" Text, "Name of the server, or that of the parent.";
+    "<p" => PeerPort, "server_port" Number, "Port of the server.";
+    "<la" => ServerLocalIp, "" Text, "Address of ours on the connection to the server.";
+    "<lp" => ServerLocalPort, "" Number, "Port of ours on it.";
+    "request_attempts" => Attempts, "attempts" Number, "Connections to servers that were tried; 0 for a hit, and for a request that shared another's fetch.";
+    "iso_time" => IsoTime, "time" Text, "When it ended, in UTC as RFC 3339 has it, with milliseconds: `2026-11-26T05:50:23.004Z`. Not in Squid.";
+    "ts" => EndedSecs, "ended_s" Number, "Seconds since the epoch.";
+    "tu" => EndedMillis, "ended_ms" Number, "Milliseconds of that second.";
+    "tS" => StartedSecs, "started_s" Number, "When it began: seconds since the epoch and milliseconds.";
+    "tl" => LocalTime, "local_time" Text, "Local time, in a strftime format.";
+    "tg" => GmtTime, "utc_time" Text, "UTC, in a strftime format.";
+    "tr" => ElapsedMs, "elapsed_ms" Number, "How long it took, in ms.";
+    "dt" => DnsMs, "dns_ms" Number, "How long it waited for look-ups of names, in ms; none without one.";
+    "sn" => SequenceNumber, "number" Number, "Number of the request: unique until the program ends, and growing on each core.";
+    "master_xaction" => Transaction, "" Number, "Same as sn.";
+    ">h" => RequestField, "request_fields" Text, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme. `%{NAME:;MEMBER}>h`: the member of a list that is separated so (by default with commas).";
+    ">ha" => AdaptedField, "" Text, "Same as >h, since nothing adapts requests.";
+    "<h" => ResponseField, "response_fields" Text, "The same of the answer, as the server or the cache has sent it; none for answers that the proxy makes, and for tunnels.";
+    ">Hs" => Status, "status" Number, "Status sent to the client.";
+    "<Hs" => ServerStatus, "server_status" Number, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
+    "Hs" => OldStatus, "" Number, "Old name of >Hs.";
+    "Ss" => ResultName, "result" Text, "Result code.";
+    "Sh" => HierarchyName, "hierarchy" Text, "Hierarchy code.";
+    "un" => User, "user" Text, "Name of the user: of the login, or of a helper of `external_acl_type`; also where the password was wrong, as the status then tells.";
+    "ul" => Login, "login" Text, "The same for logins only.";
+    "ue" => ExtUser, "helper_user" Text, "Name of the user, as a helper of `external_acl_type` has said (`user=`).";
+    "et" => ExtTag, "helper_tag" Text, "`tag=` of such a helper.";
+    "ea" => ExtLog, "helper_log" Text, "`log=` of such a helper.";
+    "mt" => MediaType, "media_type" Text, "Media type of the answer.";
+    "rm" => Method, "method" Text, "Method.";
+    ">rm" => ClientMethod, "" Text, "Same as rm.";
+    "<rm" => ServerMethod, "" Text, "Same as rm, if a server was asked.";
+    "ru" => Url, "url" Text, "URL, as `url_rewrite_program` has left it.";
+    ">ru" => ClientUrl, "client_url" Text, "URL as the client has sent it.";
+    "<ru" => ServerUrl, "" Text, "Same as ru, if a server was asked.";
+    "rp" => Path, "path" Text, "Path and query of the URL.";
+    ">rp" => ClientPath, "client_url_path" Text, "The same of the URL that the client has sent.";
+    "<rp" => ServerPath, "" Text, "Same as rp, if a server was asked.";
+    "rs" => UrlScheme, "scheme" Text, "Scheme of the URL.";
+    ">rs" => Scheme, "client_url_scheme" Text, "The same of the URL that the client has sent.";
+    "<rs" => ServerScheme, "" Text, "Same as rs, if a server was asked.";
+    "rd" => UrlDomain, "host" Text, "Host of the URL.";
+    ">rd" => Domain, "client_url_host" Text, "The same of the URL that the client has sent.";
+    "<rd" => ServerDomain, "" Text, "Same as rd, if a server was asked.";
+    "rP" => UrlPort, "port" Number, "Port of the URL.";
+    ">rP" => Port, "client_url_port" Number, "The same of the URL that the client has sent.";
+    "<rP" => ServerPort, "" Number, "Same as rP, if a server was asked.";
+    "rv" => RequestVersion, "version" Text, "HTTP version of the request.";
+    ">rv" => ClientVersion, "" Text, "Same as rv.";
+    "<st" => BytesOut, "bytes" Number, "Bytes sent to the client.";
+    "err_code" => ErrorName, "error" Text, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
+    "note" => Note, "annotations" Text, "The annotations of this name, with a comma between them, or `%{NAME:;}note` with a semicolon; or, without a name, all of them as `name: value` lines.";
+    "err_detail" => ErrorDetail, "error_detail" Text, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
+    "us" => CertificateUser, "certificate_user" Text, "Name of the user in the certificate of the client: its `emailAddress`.";
+    "ssl::>cert_subject" => CertificateSubject, "certificate_subject" Text, "Subject of the certificate of the client, in one line: `/O=Example/CN=alice`.";
+    "ssl::>cert_issuer" => CertificateIssuer, "certificate_issuer" Text, "Issuer of that certificate, in the same form.";
+    "ssl::>negotiated_version" => TlsVersion, "tls_version" Text, "Version of TLS with the client: `TLS/1.3`.";
+    "ssl::>negotiated_cipher" => TlsCipher, "tls_cipher" Text, "Cipher with the client, as OpenSSL names it.";
+    "rule" => Rule, "rule" Text, "File and line of the rule that has refused the request or its answer: `/etc/squid/squid.conf:12`. Not in Squid.";
+    "reported_rule" => ReportedRule, "reported_rule" Text, "The same of the rule that would have refused the request, had that not only been to be reported (`report_only`, `http_access_report_only`); `unanswered` if a rule had no answer. Not in Squid.";
+    "generation" => Generation, "generation" Number, "Number of the configuration that the request was served under: 1 at the start, and one more with each reconfiguration. Not in Squid.";
+}
+
+/// Names in JSON for fields of messages, and their codes.
+pub(crate) const FIELD_NAMES: &[(&str, &str)] =
+    &[("referer", "%{Referer}>h"), ("user_agent", "%{User-Agent}>h")];
+
+/// The fields of the format `json`, which needs no definition.
+pub const BUILT_IN_JSON: &str = "time elapsed_ms client_ip client_port local_ip local_port method \
+                                 url version status result bytes user hierarchy server server_port \
+                                 server_status media_type referer user_agent error error_detail rule \
+                                 reported_rule generation";
 
 impl LogCode {
     /// Whether its value is known only when the request has been answered.
@@ -88,6 +137,19 @@ impl LogCode {
                 | C::ErrorName
                 | C::ErrorDetail
                 | C::Rule
+                | C::ReportedRule
+                | C::IsoTime
+                | C::ServerLocalIp
+                | C::ServerLocalPort
+                | C::Attempts
+                | C::DnsMs
+                | C::ResponseField
+                | C::ServerMethod
+                | C::ServerUrl
+                | C::ServerPath
+                | C::ServerScheme
+                | C::ServerDomain
+                | C::ServerPort
         )
     }
 }
@@ -97,13 +159,12 @@ impl LogCode {
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["credentials"], "passwords are not logged"),
     (&["ui"], "the ident protocol is not implemented"),
-    (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
-    (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
-    (&["<h", ">ha"], "these fields are gone when the line is written"),
-    (&["<rm", "<ru", "<rs", "<rd", "<rP", "<rp", "<rv"], "the request to the server is not kept"),
-    (&["<la", "<lp"], "our own end of connections to servers is not kept"),
-    (&["sn", "master_xaction", "request_attempts"], "requests and attempts are not numbered"),
-    (&[">eui"], "hardware addresses are not looked up"),
+    (&["<pt", "<tt", "busy_time"], "the time that servers take is not measured"),
+    (
+        &[">st", "st", ">sh", "<sh", "<bs", "<sH", "<sS"],
+        "these bytes are not counted for each request",
+    ),
+    (&["<rv"], "the version of requests to servers is not kept: it is 1.1"),
     (&[">qos", "<qos", ">nfmark", "<nfmark"], "marks of packets are not read"),
     (
         &["ssl::", "tls::"],
@@ -138,6 +199,22 @@ pub(crate) fn longest(text: &str) -> Option<(Found, usize)> {
     Some((found, text.len() - bare.len() + name.len() + more))
 }
 
+/// The code with this name in JSON: its text, with the percent sign.
+pub(crate) fn by_field(name: &str) -> Option<String> {
+    if let Some((_, code)) = FIELD_NAMES.iter().find(|(known, _)| *known == name) {
+        return Some((*code).to_owned());
+    }
+    let mut codes = CODES.iter().filter(|_| !name.is_empty());
+    let (code, ..) = codes.find(|(_, code, _)| code.field() == name)?;
+    Some(format!("%{code}"))
+}
+
+/// All names in JSON.
+pub(crate) fn fields() -> impl Iterator<Item = &'static str> {
+    let of_codes = CODES.iter().map(|(_, code, _)| code.field()).filter(|name| !name.is_empty());
+    of_codes.chain(FIELD_NAMES.iter().map(|(name, _)| *name))
+}
+
 /// The codes as tables for the reference.
 pub(crate) fn docs_table() -> String {
     let mut out = "code | value\n--- | ---\n".to_owned();
@@ -149,6 +226,23 @@ pub(crate) fn docs_table() -> String {
         let names: Vec<_> = names.iter().map(|name| format!("`%{name}`")).collect();
         out.push_str(&format!("{} | {why}\n", names.join(", ")));
     }
+    out
+}
+
+/// The names in JSON as a table for the reference.
+pub(crate) fn json_table() -> String {
+    let mut out = "field | code | form\n--- | --- | ---\n".to_owned();
+    for (name, code, _) in CODES.iter().filter(|(_, code, _)| !code.field().is_empty()) {
+        let kind = match code.json_kind() {
+            JsonKind::Text => "string",
+            JsonKind::Number => "number",
+        };
+        out.push_str(&format!("`{}` | `%{name}` | {kind}\n", code.field()));
+    }
+    for (name, code) in FIELD_NAMES {
+        out.push_str(&format!("`{name}` | `{code}` | string\n"));
+    }
+    out.push_str(&format!("\n`json` has these: `{}`.\n", BUILT_IN_JSON.replace(' ', "`, `")));
     out
 }
 
@@ -164,6 +258,21 @@ mod tests {
         assert_eq!(longest("http::>h x"), Some((Ok(LogCode::RequestField), 8)));
         assert!(longest("ssl::>sni|x").is_some_and(|(found, len)| found.is_err() && len == 9));
         assert_eq!(longest("zz"), None);
+    }
+
+    #[test]
+    fn every_field_has_one_code_and_the_built_in_format_has_known_ones() {
+        let mut names: Vec<_> = fields().collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for name in fields() {
+            let code = by_field(name).expect(name);
+            assert!(longest(&code[code.find('}').map_or(1, |at| at + 1)..]).is_some(), "{code}");
+        }
+        assert!(BUILT_IN_JSON.split(' ').all(|name| by_field(name).is_some()));
+        assert!(by_field("").is_none() && by_field("nothing").is_none());
     }
 
     #[test]

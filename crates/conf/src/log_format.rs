@@ -8,7 +8,7 @@ use crate::log_codes::{self, LogCode};
 const WIDTH_MAX: usize = 1024;
 
 /// Most parts of one format; beyond it, an error.
-const PARTS_MAX: usize = 256;
+pub(crate) const PARTS_MAX: usize = 256;
 
 /// The `strftime` conversions of times.
 pub const TIME_CONVERSIONS: &str = "YymdeHMSbhBaAjzsITFRD%";
@@ -27,7 +27,7 @@ pub enum LogPart<'a> {
 pub struct LogValue<'a> {
     /// Its meaning; `None` for a code that is always written as `-`.
     pub code: Option<LogCode>,
-    /// The quoting character: `"`, `[`, `#` or `'`.
+    /// The quoting character: `"`, `[`, `#`, `/` or `'`.
     pub quoting: Option<char>,
     /// `-`: aligned to the left.
     pub left: bool,
@@ -53,8 +53,8 @@ pub struct LogFormatProblem {
 }
 
 /// Splits a format like `%ts.%03tu %6tr %>a`. These may stand between `%` and the code: a quoting
-/// character (`"`, `[`, `#`, `'`), `-` for left-aligned, `0` for filling with zeros, a width, `.`
-/// and a longest length, and an argument in braces, which may also follow the code. Errors are
+/// character (`"`, `[`, `#`, `/`, `'`), `-` for left-aligned, `0` for filling with zeros, a width,
+/// `.` and a longest length, and an argument in braces, which may also follow the code. Errors are
 /// listed, and are not among the parts.
 pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
     let (mut parts, mut problems) = (Vec::new(), Vec::new());
@@ -98,13 +98,12 @@ pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
 }
 
 /// A value, why it is none, and the rest of the text.
-type Taken<'a> = (LogValue<'a>, Option<&'static str>, &'a str);
+pub(crate) type Taken<'a> = (LogValue<'a>, Option<&'static str>, &'a str);
 
 /// Reads the part after a `%`.
-fn value(text: &str) -> Result<Taken<'_>, String> {
+pub(crate) fn value(text: &str) -> Result<Taken<'_>, String> {
     let (quoting, rest) = match text.chars().next() {
-        Some(quote @ ('"' | '[' | '#' | '\'')) => (Some(quote), text.get(1..).unwrap_or("")),
-        Some('/') => return Err("shell quoting (`%/`) is not supported".to_owned()),
+        Some(quote @ ('"' | '[' | '#' | '/' | '\'')) => (Some(quote), text.get(1..).unwrap_or("")),
         _ => (None, text),
     };
     let (left, rest) = flag(rest, '-');
@@ -135,7 +134,8 @@ fn value(text: &str) -> Result<Taken<'_>, String> {
 }
 
 fn takes_argument(code: LogCode) -> bool {
-    matches!(code, LogCode::LocalTime | LogCode::GmtTime | LogCode::RequestField | LogCode::Note)
+    use LogCode::{AdaptedField, GmtTime, LocalTime, Note, RequestField, ResponseField};
+    matches!(code, LocalTime | GmtTime | RequestField | AdaptedField | ResponseField | Note)
 }
 
 fn flag(text: &str, flag: char) -> (bool, &str) {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_listed_with_its_place() {
-        let found = messages("%ts %zz %>a %sn %{x}ts %5000tr %{%Q}tl %/ru %{Host>h");
+        let found = messages("%ts %zz %>a %ui %{x}ts %5000tr %{%Q}tl %(ru %{Host>h");
         let places: Vec<_> = found.iter().map(|(at, is_error, _)| (at.start, *is_error)).collect();
         assert_eq!(
             places,
@@ -208,7 +208,7 @@ mod tests {
             "{found:?}"
         );
         assert!(
-            found[0].2.contains("`%zz`") && found[1].2.contains("`%sn` is always written as `-`")
+            found[0].2.contains("`%zz`") && found[1].2.contains("`%ui` is always written as `-`")
         );
         assert!(!messages("100%").is_empty(), "a % at the end");
         assert!(!messages(&"%ts".repeat(1000)).is_empty());
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn values_have_what_stands_around_them() {
-        let (parts, problems) = log_parts("a%\"-08.3{Host}>h%%%ssl::>sni %{Via}<h");
+        let (parts, problems) = log_parts("a%\"-08.3{Host}>h%%%ssl::>sni %{Via}<rv");
         let code = |code| LogValue {
             code,
             quoting: None,

@@ -5,12 +5,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::lexer::LogicalLine;
 use crate::lists::{List, Moment, Need};
-use crate::types::{AclDef, AclKind, Location};
+use crate::types::{AclDef, AclKind, DelayClass, Location};
 
 /// Largest configuration or value file, in bytes; a larger one is an error.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -74,6 +75,19 @@ struct Undefined {
     diagnostic: usize,
 }
 
+/// The delay pools that have been named so far.
+#[derive(Debug, Default)]
+pub(crate) struct KnownPools {
+    /// `delay_pools`
+    pub(crate) count: u16,
+    /// `client_delay_pools`
+    pub(crate) client_count: u16,
+    /// `delay_class`
+    pub(crate) classes: Vec<DelayClass>,
+    /// `response_delay_pool`
+    pub(crate) named: Vec<String>,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -88,12 +102,14 @@ pub(crate) struct State {
     pub(crate) acls: HashMap<String, KnownAcl>,
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
-    /// Address, host name and number of the ports of all kinds.
-    pub(crate) ports: Vec<(Option<IpAddr>, Option<String>, u16)>,
+    /// Address, host name, number and path of the ports of all kinds.
+    pub(crate) ports: Vec<(Option<IpAddr>, Option<String>, u16, Option<PathBuf>)>,
     /// There is a port of a kind that cannot be opened.
     pub(crate) has_other_ports: bool,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
+    /// Delay pools.
+    pub(crate) pools: KnownPools,
     undefined: Vec<Undefined>,
     /// ACLs that rules use, by lower-case name and list; true when the use was
     /// refused.

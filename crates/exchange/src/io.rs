@@ -11,6 +11,7 @@ use humboldt_runtime::deadline::Deadlines;
 use tokio::sync::Notify;
 
 use crate::buffers::ReadBuffers;
+use crate::pipes::Pipes;
 
 /// Capacity above which the buffer of a head is given back instead of being kept, in bytes.
 const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
@@ -62,6 +63,8 @@ pub struct CoreIo {
     pub deadlines: Deadlines,
     /// Buffers that sockets are read into.
     pub read_buffers: ReadBuffers,
+    /// Pipes for tunnels.
+    pub(crate) pipes: Pipes,
     /// Wakes idle connections when the core starts to drain.
     pub drain: Notify,
     counters: Arc<Counters>,
@@ -76,6 +79,7 @@ impl CoreIo {
         Rc::new(Self {
             deadlines: Deadlines::new(),
             read_buffers: ReadBuffers::default(),
+            pipes: Pipes::default(),
             drain: Notify::new(),
             counters,
             settings: RefCell::new(Rc::new(settings)),

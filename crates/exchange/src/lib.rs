@@ -5,28 +5,32 @@
 //! that know a version of HTTP or hold a client's or a server's socket. Heads are fields until an
 //! exchange writes them ([`ReplyHead`], [`AskHead`]).
 //!
-//! There are two implementations of each: HTTP/1, and one in memory ([`memory`]) for tests. A new
-//! protocol is a new file here, and a line in each `match` of [`client`] and [`server`].
+//! There are two implementations of each: HTTP/1, and one in memory ([`memory`]) for tests. Clients
+//! may also ask for a tunnel with SOCKS5. A new protocol is a new file here, and a line in each
+//! `match` of [`client`] and [`server`].
 
 pub mod buffers;
 pub mod client;
 mod head;
 mod io;
 pub mod memory;
+mod pace;
+mod pipes;
 mod pump;
 pub mod server;
 mod service;
 mod tunnel;
 
-pub use client::{ClientExchange, ClientLost, Refused, ResetReason, Unreadable};
+pub use client::{ClientExchange, ClientLost, Refused, ResetReason, SocksSettings, Unreadable};
 pub use head::{
     AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, as_message, collect,
 };
 pub use io::{ClientSettings, CoreIo};
+pub use pace::now_ns;
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
-pub use service::{Service, answer, serve};
-pub use tunnel::{TunnelEnd, TunnelLimits, TunnelOver, relay};
+pub use service::{Service, answer, serve, serve_with_socks};
+pub use tunnel::{Meter, TunnelEnd, TunnelLimits, TunnelOver, relay};
 
 /// The reason phrase of a status (RFC 9110 15); empty for one without.
 pub fn reason(status: u16) -> &'static str {

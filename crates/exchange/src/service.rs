@@ -2,12 +2,15 @@
 
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
 
-use crate::client::{ClientExchange, ClientLost, Event, H1Client, Refused};
+use crate::client::socks::{self, Begun};
+use crate::client::{ClientExchange, ClientLost, Event, H1Client, Refused, SocksSettings};
 use crate::io::CoreIo;
 
 /// Answers the requests of one connection, whatever protocol they come by. Several may be answered
@@ -37,6 +40,11 @@ pub trait Service: 'static {
         pending: Self::Pending,
     ) -> impl Future<Output = ()>;
 
+    /// The buckets that limit the pace of all that is sent on the connection.
+    fn limits(&self) -> Vec<Arc<TokenBucket>> {
+        Vec::new()
+    }
+
     /// The connection has come to its end in order.
     fn end(&self);
 
@@ -53,7 +61,38 @@ enum Turn<P> {
 
 /// Serves a connection until it ends, whatever protocol the client speaks.
 pub async fn serve<S: Service>(io: &Rc<CoreIo>, stream: Stream, service: &Rc<S>) {
-    serve_in_turn(io, ClientExchange::H1(H1Client::new(io, stream)), service.as_ref()).await;
+    let mut client = H1Client::new(io, stream);
+    client.limit_connection(service.limits());
+    serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
+}
+
+/// The same on a port whose clients may speak SOCKS5.
+pub async fn serve_with_socks<S: Service>(
+    io: &Rc<CoreIo>,
+    stream: Stream,
+    service: &Rc<S>,
+    settings: SocksSettings,
+) {
+    let service = service.as_ref();
+    let begun = Box::pin(socks::begin(H1Client::new(io, stream), settings)).await;
+    let client = match begun {
+        Begun::Http(client) => {
+            return serve_in_turn(io, ClientExchange::H1(client), service).await;
+        }
+        Begun::Ended(client) => ClientExchange::H1(client),
+        Begun::Asks(client, head) => {
+            let mut client = ClientExchange::Socks(client);
+            answer(service, &mut client, *head).await;
+            client
+        }
+        Begun::Refused(client, refused) => {
+            let mut client = ClientExchange::Socks(client);
+            service.refuse(&mut client, refused).await;
+            client
+        }
+    };
+    service.end();
+    Box::pin(client.close()).await;
 }
 
 /// Serves a connection that has one exchange after the other.
@@ -149,7 +188,6 @@ fn poll_turn<S: Service>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::Arc;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream, UnixStream};

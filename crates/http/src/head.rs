@@ -18,6 +18,22 @@ pub struct HeadLimits {
     /// Whether bare LF and folded lines of answers are accepted if they leave no doubt about the
     /// framing. Requests are always read strictly.
     pub relaxed: bool,
+    /// The treatment of white space in a request target.
+    pub whitespace: TargetWhitespace,
+}
+
+/// The treatment of blanks and tabs in a request target.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum TargetWhitespace {
+    /// The request is refused.
+    #[default]
+    Refused,
+    /// They are left out.
+    Removed,
+    /// They are percent-encoded.
+    Encoded,
+    /// The target ends before the first one.
+    CutOff,
 }
 
 impl Default for HeadLimits {
@@ -27,6 +43,7 @@ impl Default for HeadLimits {
             max_fields: HEAD_FIELDS_MAX,
             max_target_bytes: TARGET_BYTES_MAX,
             relaxed: false,
+            whitespace: TargetWhitespace::Refused,
         }
     }
 }

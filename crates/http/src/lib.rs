@@ -23,7 +23,7 @@ pub mod websocket;
 
 pub use fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
 pub use h1::HopByHop;
-pub use head::{HeadLimits, RequestHead, ResponseHead, Target};
+pub use head::{HeadLimits, RequestHead, ResponseHead, Target, TargetWhitespace};
 pub use list::{ListItems, split_list};
 pub use method::{METHOD_BYTES_MAX, Method, Version};
 pub use name::FieldName;

@@ -4,6 +4,8 @@ use humboldt_net::listener::ListenError;
 use humboldt_sys::pid_file::PidError;
 use humboldt_sys::privileges::PrivilegeError;
 
+use crate::ports::PortError;
+
 /// Why the program cannot start, or a command cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
@@ -24,9 +26,9 @@ pub(crate) enum StartError {
     /// See [`PidError`].
     #[error("{0}")]
     Pid(#[from] PidError),
-    /// See [`ListenError`].
+    /// See [`PortError`].
     #[error("{0}")]
-    Listen(#[from] ListenError),
+    Port(#[from] PortError),
     /// The port of the built-in configuration is taken.
     #[error("{0}; another port: humboldt -a 3129")]
     BuiltInPort(ListenError),

@@ -8,7 +8,7 @@ use humboldt_acl::RuleList;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::vital;
 use humboldt_conf::{AccessRule, Config};
-use humboldt_logs::access::{AccessFormat, LogFormat};
+use humboldt_logs::access::{AccessFormat, JsonFormat, LogFormat};
 use humboldt_logs::store_log::{StoreAction, StoreRecord, StoredAnswer};
 use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
 use humboldt_proxy::AccessLog;
@@ -56,14 +56,17 @@ pub(crate) fn open_access_logs(
 }
 
 fn access_format(config: &Config, name: &str) -> Option<AccessFormat> {
-    if let Some(own) = config.logformat.iter().find(|format| format.name == name) {
-        return match LogFormat::compile(&own.format) {
-            Ok(format) => Some(AccessFormat::Template(format)),
-            Err(error) => {
-                tracing::warn!("logformat {name}: {error}; the log is not written");
-                None
-            }
-        };
+    let find = |formats: &[humboldt_conf::LogFormat]| {
+        formats.iter().find(|format| format.name == name).map(|format| format.format.clone())
+    };
+    let as_text =
+        find(&config.logformat).map(|text| LogFormat::compile(&text).map(AccessFormat::Template));
+    let as_json =
+        find(&config.logformat_json).map(|text| JsonFormat::compile(&text).map(AccessFormat::Json));
+    if let Some(own) = as_text.or(as_json) {
+        return own
+            .inspect_err(|why| tracing::warn!("logformat {name}: {why}; the log is not written"))
+            .ok();
     }
     let format = AccessFormat::predefined(name);
     if format.is_none() {

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod log_files;
 mod ports;
+mod query_port;
 mod reload;
 mod serve;
 mod start;

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -32,7 +31,8 @@ use crate::control::{Control, End, Signals};
 use crate::disks::{self, Reconfiguration};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
-use crate::ports::{CorePort, Ports};
+use crate::ports::{CorePort, Place, Ports};
+use crate::query_port::QueryPort;
 use crate::reload::Reload;
 
 /// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
@@ -219,6 +219,7 @@ impl Service {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
+                self.shared.reconfiguration_failed();
                 tracing::error!("not reconfigured, the old configuration stays");
                 each_line(&error.to_string(), |line| tracing::error!("{line}"));
                 return;
@@ -226,6 +227,7 @@ impl Service {
         };
         let snapshot = loaded.snapshot;
         if let Err(error) = snapshot.helpers.start(&self.shared.helpers) {
+            self.shared.reconfiguration_failed();
             tracing::error!("not reconfigured, there is no thread for helper programs: {error}");
             return;
         }
@@ -245,7 +247,9 @@ impl Service {
     /// The directories have been reconfigured too, or have failed to.
     fn reconfigured(&self, is_done: bool, directories: &mut Reconfiguration) {
         if is_done {
-            tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+            let generation = self.shared.snapshot().generation();
+            let ports = self.ports.describe().join(" ");
+            tracing::info!("Reconfigured, generation {generation}; listening on {ports}");
         }
         if let Some(snapshot) = directories.take_next() {
             directories.begin(snapshot, &self.stores, &self.shared);
@@ -278,8 +282,6 @@ struct Listening {
     task: JoinHandle<()>,
 }
 
-type Place = (Option<IpAddr>, u16);
-
 /// The life of one core.
 async fn core_main(
     id: CoreId,
@@ -290,6 +292,8 @@ async fn core_main(
     let core = Core::new(id.0, shared);
     let mut listening = HashMap::new();
     listen(&core, ports.of_core(id.0), &mut listening);
+    let mut queries = QueryPort::default();
+    queries.open(&core).await;
     let making_room = tokio::task::spawn_local(make_room(Rc::clone(&core)));
     let sweeper = tokio::task::spawn_local(sweep_pool(Rc::clone(&core)));
     let maintenance = (id.0 == 0).then(|| tokio::task::spawn_local(maintain(Rc::clone(&core))));
@@ -298,6 +302,7 @@ async fn core_main(
             Notice::Reconfigure => {
                 core.reconfigure();
                 listen(&core, ports.of_core(id.0), &mut listening);
+                queries.open(&core).await;
             }
             Notice::Shutdown(grace) => break grace,
         }
@@ -367,7 +372,7 @@ fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, 
                     ));
                     listening.insert(place, Listening { port, task });
                 }
-                Err(error) => tracing::error!("cannot listen on port {}: {error}", place.1),
+                Err(error) => tracing::error!("cannot listen on port {place}: {error}"),
             }
         }
     }

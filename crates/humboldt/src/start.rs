@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::disks::{self, Opened};
 use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
-use crate::ports::Ports;
+use crate::ports::{PortError, Ports};
 use crate::serve::{self, Service};
 
 /// Carries out the command line.
@@ -67,8 +67,11 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     let config = &snapshot.config;
     raise_descriptor_limit(config);
     let cores = if config.workers == 0 { cpu::usable() } else { config.workers as usize };
-    let ports = Ports::open(config, cores).map_err(|error| match error {
-        ListenError::InUse { .. } if source.is_built_in() => StartError::BuiltInPort(error),
+    let ports = Ports::open(config, cores, owner(config, &source)?);
+    let ports = ports.map_err(|error| match error {
+        PortError::Listen(error @ ListenError::InUse { .. }) if source.is_built_in() => {
+            StartError::BuiltInPort(error)
+        }
         error => error.into(),
     })?;
     if ports.describe().is_empty() {
@@ -167,6 +170,15 @@ fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
 fn target_user<'a>(config: &'a Config, source: &Source) -> Option<&'a str> {
     let user = config.cache_effective_user.as_deref()?;
     (privileges::is_root() && !source.is_built_in()).then_some(user)
+}
+
+/// The user to become, with its group, if a Unix socket may belong to it.
+fn owner(config: &Config, source: &Source) -> Result<Option<(u32, u32)>, StartError> {
+    let has_files = config.ports().any(|port| port.unix.is_some());
+    let user = target_user(config, source).filter(|_| has_files);
+    let Some(user) = user else { return Ok(None) };
+    let identity = privileges::find(user, target_group(config, user))?;
+    Ok(Some((identity.uid, identity.gid)))
 }
 
 /// `cache_effective_group`. A group that this system does not have (`nobody` is called `nogroup` on

@@ -60,6 +60,8 @@ pub struct LineSink {
     /// Bound of each of them.
     buffer_bytes: usize,
     discard: bool,
+    /// Longer lines are cut off.
+    line_bytes_max: usize,
     is_vital: bool,
     dropped: AtomicU64,
     on_dropped: Option<OnDropped>,
@@ -78,7 +80,12 @@ impl fmt::Debug for LineSink {
 }
 
 impl LineSink {
-    pub(crate) fn new(options: SinkOptions, discard: bool, inbox: Arc<Inbox>) -> Self {
+    pub(crate) fn new(
+        options: SinkOptions,
+        discard: bool,
+        line_bytes_max: usize,
+        inbox: Arc<Inbox>,
+    ) -> Self {
         let buffers = (0..=options.cores).map(|_| CoreBuffer::default()).collect();
         let buffer_bytes = options.buffer_bytes.map_or(BUFFER_BYTES_MAX, |bytes| {
             (bytes / options.cores.max(1)).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
@@ -87,6 +94,7 @@ impl LineSink {
             buffers,
             buffer_bytes,
             discard,
+            line_bytes_max,
             is_vital: options.is_vital,
             dropped: AtomicU64::new(0),
             on_dropped: options.on_dropped,
@@ -97,6 +105,11 @@ impl LineSink {
     /// Most bytes that wait of one core, but for the last line.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
+    }
+
+    /// Most bytes of a line; the rest of a longer one is cut off.
+    pub fn line_bytes_max(&self) -> usize {
+        self.line_bytes_max
     }
 
     /// Whether lines are discarded, so that the caller need not make them.

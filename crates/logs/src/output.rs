@@ -291,7 +291,8 @@ mod tests {
     #[test]
     fn datagrams_that_all_fail_lose_their_lines_one_by_one() {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let sink = Arc::new(LineSink::new(SinkOptions::default(), false, Arc::default()));
+        let sink =
+            Arc::new(LineSink::new(SinkOptions::default(), false, usize::MAX, Arc::default()));
         let destination = Destination::Udp("192.0.2.1:9".into());
         let target = Some(Target::File(full));
         let options = SinkOptions::default();

@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::output::{self, Output};
 use crate::panics::LOG_THREAD;
-use crate::target::Target;
+use crate::target::{Target, line_bytes_max};
 use crate::{Destination, LineSink, SinkOptions};
 
 /// A line waits at most this long (and the time of the write before it).
@@ -174,7 +174,12 @@ impl LogService {
         let discard = destination == Destination::None;
         let own = destination.is_receiver().then(|| WriterThread::start(true)).transpose()?;
         let inbox = Arc::clone(&own.as_ref().unwrap_or(&self.files).inbox);
-        let sink = Arc::new(LineSink::new(options.clone(), discard, Arc::clone(&inbox)));
+        let sink = Arc::new(LineSink::new(
+            options.clone(),
+            discard,
+            line_bytes_max(&destination),
+            Arc::clone(&inbox),
+        ));
         if !discard {
             let mut output = Output::new(Arc::clone(&sink), destination, options, target);
             later.inspect(|error| output.report("open", error));

@@ -376,6 +376,16 @@ fn is_closed(mut stream: &TcpStream) -> bool {
     false
 }
 
+/// Most bytes of a line for this destination; the rest of a longer one is cut off.
+pub(crate) fn line_bytes_max(destination: &Destination) -> usize {
+    match destination {
+        Destination::Program { .. } => PROGRAM_LINE_BYTES_MAX,
+        Destination::Syslog { .. } => SYSLOG_LINE_BYTES_MAX,
+        Destination::Udp(_) => DATAGRAM_LINE_BYTES_MAX,
+        _ => usize::MAX,
+    }
+}
+
 /// The path of a file that a destination names.
 pub(crate) fn path_of(destination: &Destination) -> Option<&PathBuf> {
     match destination {

@@ -62,8 +62,12 @@ pub(crate) enum Escape {
     Quotes,
     /// `[`: `%XX` for bytes that cannot stand in brackets.
     Brackets,
+    /// `/`: backslashes, and if there is a blank, quotes around it ([`super::access`] adds them).
+    Shell,
     /// `'`: as is, but for control characters.
     AsIs,
+    /// For a string in JSON (RFC 8259). What is not UTF-8 becomes U+FFFD.
+    Json,
 }
 
 impl Escape {
@@ -72,15 +76,19 @@ impl Escape {
             Escape::Url => &URL_UNSAFE,
             Escape::Percent => &RFC1738_UNSAFE,
             Escape::PercentAll => &RFC1738_ALL,
-            Escape::Quotes => &QUOTES_UNSAFE,
+            Escape::Quotes | Escape::Shell => &QUOTES_UNSAFE,
             Escape::Brackets => &BRACKETS_UNSAFE,
             Escape::AsIs => &CONTROLS,
+            Escape::Json => &QUOTES_UNSAFE,
         }
     }
 }
 
 /// Appends `text`, escaped.
 pub(crate) fn push_escaped(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
+    if escape == Escape::Json {
+        return push_json(out, text);
+    }
     let set = escape.set();
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| set[usize::from(*byte)]) {
@@ -97,14 +105,68 @@ fn push_escaped_byte(out: &mut Vec<u8>, byte: u8, escape: Escape) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let hex = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
     match (escape, byte) {
-        (Escape::Quotes, b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
-        (Escape::Quotes | Escape::Brackets, b'\r') => out.extend_from_slice(b"\\r"),
-        (Escape::Quotes | Escape::Brackets, b'\n') => out.extend_from_slice(b"\\n"),
+        (Escape::Quotes | Escape::Shell, b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+        (Escape::Quotes | Escape::Shell | Escape::Brackets, b'\r') => {
+            out.extend_from_slice(b"\\r");
+        }
+        (Escape::Quotes | Escape::Shell | Escape::Brackets, b'\n') => {
+            out.extend_from_slice(b"\\n");
+        }
         (Escape::Quotes, b'\t') => out.extend_from_slice(b"\\t"),
-        (Escape::Quotes | Escape::AsIs, 0x80..) => out.push(byte),
+        (Escape::Quotes | Escape::Shell | Escape::AsIs, 0x80..) => out.push(byte),
         (Escape::Quotes, _) => out.extend_from_slice(&[b'\\', b'x', hex[0], hex[1]]),
         _ => out.extend_from_slice(&[b'%', hex[0], hex[1]]),
     }
+}
+
+/// Appends text for a string in JSON. Control characters are escaped, also those that JSON would
+/// allow, because terminals obey them (DEL and U+0080 to U+009F).
+fn push_json(out: &mut Vec<u8>, text: &[u8]) {
+    for chunk in text.utf8_chunks() {
+        let mut rest = chunk.valid().as_bytes();
+        while let Some(at) = first_control_in(rest) {
+            let (plain, tail) = rest.split_at(at);
+            out.extend_from_slice(plain);
+            rest = push_json_escape(out, tail);
+        }
+        out.extend_from_slice(rest);
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+}
+
+/// The place of the first byte of a character that is escaped in JSON.
+fn first_control_in(text: &[u8]) -> Option<usize> {
+    (0..text.len()).find(|&at| match text[at] {
+        b'"' | b'\\' | 0..=0x1f | 0x7f => true,
+        // U+0080 to U+009F
+        0xc2 => text.get(at + 1).is_some_and(|next| *next < 0xa0),
+        _ => false,
+    })
+}
+
+/// Appends the escape of the first character of `text`; the rest.
+fn push_json_escape<'a>(out: &mut Vec<u8>, text: &'a [u8]) -> &'a [u8] {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let (code, rest) = match text {
+        [0xc2, second, rest @ ..] => (*second, rest),
+        [first, rest @ ..] => (*first, rest),
+        [] => return text,
+    };
+    let short = match code {
+        b'"' | b'\\' => code,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        _ => {
+            let hex = [HEX[usize::from(code >> 4)], HEX[usize::from(code & 15)]];
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', hex[0], hex[1]]);
+            return rest;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+    rest
 }
 
 /// Appends a number in decimal.
@@ -192,7 +254,9 @@ mod tests {
             Escape::PercentAll,
             Escape::Quotes,
             Escape::Brackets,
+            Escape::Shell,
             Escape::AsIs,
+            Escape::Json,
         ] {
             let mut out = Vec::new();
             push_escaped(&mut out, &all, escape);
@@ -209,6 +273,24 @@ mod tests {
         assert_eq!(escaped(text, Escape::Quotes), "a b\\\"c\\\\d%20[e]\\r\\n\\x01'");
         assert_eq!(escaped(text, Escape::Brackets), "a b%22c\\d%2520%5Be%5D\\r\\n%01'");
         assert_eq!(escaped(text, Escape::AsIs), "a b\"c\\d%20[e]%0D%0A%01'");
+        assert_eq!(escaped(text, Escape::Shell), "a b\\\"c\\\\d%20[e]\\r\\n%01'");
+        assert_eq!(escaped(text, Escape::Json), "a b\\\"c\\\\d%20[e]\\r\\n\\u0001'");
+    }
+
+    #[test]
+    fn strings_in_json_are_utf_8_without_control_characters() {
+        for (text, wanted) in [
+            (&b"\xff"[..], "\u{fffd}"),
+            (b"a\xe2\x82b\xc3", "a\u{fffd}b\u{fffd}"),
+            ("é€😀\u{2028}".as_bytes(), "é€😀\u{2028}"),
+            ("\u{7f}\u{80}\u{9f}\u{a0}".as_bytes(), "\\u007f\\u0080\\u009f\u{a0}"),
+            (b"\t\x08\x0c\x00\x1f/", "\\t\\u0008\\u000c\\u0000\\u001f/"),
+            (b"\xed\xa0\x80", "\u{fffd}\u{fffd}\u{fffd}"),
+        ] {
+            let mut out = Vec::new();
+            push_escaped(&mut out, text, Escape::Json);
+            assert_eq!(std::str::from_utf8(&out), Ok(wanted));
+        }
     }
 
     #[test]

@@ -5,14 +5,19 @@
 
 pub mod connect;
 pub mod dns;
+pub mod icp;
 pub mod listener;
 pub mod marks;
 mod own_address;
 pub mod pool;
 mod port_owner;
 pub mod proxy_header;
+mod special_use;
+mod splice;
 mod stream;
 pub mod tls;
+pub mod unix_socket;
 
 pub use own_address::is_own_address;
+pub use special_use::special_use;
 pub use stream::Stream;

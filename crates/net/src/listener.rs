@@ -1,22 +1,26 @@
 //! Listening sockets: one per core and port, sharing the port with SO_REUSEPORT.
 //!
+//! Unix sockets are in [`unix_socket`](crate::unix_socket).
+//!
 //! They are opened by the main thread, before privileges are dropped, and handed to the cores.
 //! Accepting never fails: without free descriptors it pauses and leaves new connections in the
 //! kernel's backlog.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::time::Instant;
 
+use crate::stream::NO_ADDRESS;
 use crate::{Stream, port_owner};
 
 /// Connections the kernel holds for each listening socket before we accept them
 /// (`net.core.somaxconn` may lower it).
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// First and longest pause after the system had no descriptor or memory for a new connection.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -54,6 +58,40 @@ pub enum ListenError {
         /// The address.
         addr: SocketAddr,
     },
+    /// A process listens on this Unix socket, or somebody makes one at the same moment.
+    #[error("unix:{} is in use: another process listens there", path.display())]
+    UnixInUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file is in the way that is no Unix socket.
+    #[error(
+        "unix:{} is a file of another kind: remove it, or choose another path",
+        path.display()
+    )]
+    NoSocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A Unix socket that nobody listens on is in the way.
+    #[error(
+        "unix:{} was left behind by user {user}: remove it, or choose another path",
+        path.display()
+    )]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+        /// The owner.
+        user: u32,
+    },
+    /// A Unix socket cannot be made.
+    #[error("cannot listen on unix:{}: {source}", path.display())]
+    Unix {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Anything else.
     #[error("cannot listen on {addr}: {source}")]
     Other {
@@ -66,7 +104,19 @@ pub enum ListenError {
 
 /// A socket that listens, on its way to the core that will accept.
 #[derive(Debug)]
-pub struct PortSocket(std::net::TcpListener);
+pub struct PortSocket(Bound);
+
+#[derive(Debug)]
+enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, PathBuf),
+}
+
+impl PortSocket {
+    pub(crate) fn unix(socket: std::os::unix::net::UnixListener, path: &Path) -> Self {
+        Self(Bound::Unix(socket, path.to_owned()))
+    }
+}
 
 /// Opens `count` sockets that listen on the same port. Without an address they listen on all
 /// addresses of both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free
@@ -115,7 +165,8 @@ fn bind_all(
             make_transparent(&socket, addr)?;
         }
         let socket = socket.listen(BACKLOG).map(|()| socket);
-        listeners.push(PortSocket(socket.map_err(|source| explain(addr, source))?.into()));
+        let socket = socket.map_err(|source| explain(addr, source))?;
+        listeners.push(PortSocket(Bound::Tcp(socket.into())));
     }
     Ok(listeners)
 }
@@ -161,23 +212,55 @@ fn explain(addr: SocketAddr, source: io::Error) -> ListenError {
 /// A listening socket on its core.
 #[derive(Debug)]
 pub struct Listener {
-    socket: tokio::net::TcpListener,
-    local: SocketAddr,
+    socket: Accepting,
+    /// Where it listens, for messages.
+    place: String,
     pause: Duration,
     reported: Option<Instant>,
 }
 
-impl Listener {
-    /// Takes over a socket made by [`bind`]; call it on the core that will accept.
-    pub fn new(PortSocket(socket): PortSocket) -> io::Result<Self> {
-        let local = socket.local_addr()?;
-        let socket = tokio::net::TcpListener::from_std(socket)?;
-        Ok(Self { socket, local, pause: PAUSE_MIN, reported: None })
-    }
+#[derive(Debug)]
+enum Accepting {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
 
-    /// The address it listens on.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local
+impl Accepting {
+    async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((stream.into(), SocketAddr::new(peer.ip().to_canonical(), peer.port())))
+            }
+            Self::Unix(socket) => Ok((socket.accept().await?.0.into(), NO_ADDRESS)),
+        }
+    }
+}
+
+impl AsFd for Accepting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    /// Takes over a socket made by [`bind`] or [`unix_socket::bind`](crate::unix_socket::bind);
+    /// call it on the core that will accept.
+    pub fn new(PortSocket(socket): PortSocket) -> io::Result<Self> {
+        let (socket, place) = match socket {
+            Bound::Tcp(socket) => {
+                let place = socket.local_addr()?.to_string();
+                (Accepting::Tcp(tokio::net::TcpListener::from_std(socket)?), place)
+            }
+            Bound::Unix(socket, path) => {
+                let place = format!("unix:{}", path.display());
+                (Accepting::Unix(tokio::net::UnixListener::from_std(socket)?), place)
+            }
+        };
+        Ok(Self { socket, place, pause: PAUSE_MIN, reported: None })
     }
 
     /// The number that the next descriptor of this process would have: as many are open, since it
@@ -188,7 +271,8 @@ impl Listener {
     }
 
     /// The next connection, with TCP_NODELAY set, and the client's address (an IPv4 client of a
-    /// socket for both families has its IPv4 address). Cancel-safe.
+    /// socket for both families has its IPv4 address; a client on a Unix socket has 0.0.0.0, port
+    /// 0). Cancel-safe.
     ///
     /// A connection that ended before it was accepted is skipped. When descriptors or memory are
     /// short it pauses, longer each time, and reports it once a minute.
@@ -201,9 +285,9 @@ impl Listener {
     pub async fn accept_or(&mut self, mut make_room: impl FnMut() -> bool) -> (Stream, SocketAddr) {
         loop {
             match self.socket.accept().await {
-                Ok((stream, peer)) => {
+                Ok(accepted) => {
                     self.pause = PAUSE_MIN;
-                    return (stream.into(), SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                    return accepted;
                 }
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
@@ -224,7 +308,7 @@ impl Listener {
             self.reported = Some(Instant::now());
             tracing::warn!(
                 "cannot accept connections on {} for now: {error}; they wait",
-                self.local
+                self.place
             );
         }
     }
@@ -257,11 +341,18 @@ mod tests {
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    fn addr_of(PortSocket(socket): &PortSocket) -> SocketAddr {
+        match socket {
+            Bound::Tcp(socket) => socket.local_addr().unwrap(),
+            Bound::Unix(..) => NO_ADDRESS,
+        }
+    }
+
     #[tokio::test]
     async fn several_sockets_share_one_port_and_accept() {
         let sockets = bind(Some(LOOPBACK), 0, 2, false).unwrap();
-        let addr = sockets[0].0.local_addr().unwrap();
-        assert_eq!(addr, sockets[1].0.local_addr().unwrap());
+        let addr = addr_of(&sockets[0]);
+        assert_eq!(addr, addr_of(&sockets[1]));
         let mut listeners: Vec<_> =
             sockets.into_iter().map(|s| Listener::new(s).unwrap()).collect();
         let (second, first) = (listeners.pop().unwrap(), listeners.pop().unwrap());
@@ -285,7 +376,7 @@ mod tests {
     #[test]
     fn a_port_in_use_is_refused_even_when_it_could_be_shared() {
         let ours = bind(Some(LOOPBACK), 0, 1, false).unwrap();
-        let addr = ours[0].0.local_addr().unwrap();
+        let addr = addr_of(&ours[0]);
         let error = bind(Some(LOOPBACK), addr.port(), 2, false).unwrap_err();
         assert!(matches!(&error, ListenError::InUse { by: Some(_), .. }), "{error:?}");
         let text = error.to_string();
@@ -303,8 +394,9 @@ mod tests {
     #[tokio::test]
     async fn without_an_address_ipv4_clients_have_ipv4_addresses() {
         let socket = bind(None, 0, 1, false).unwrap().pop().unwrap();
+        let port = addr_of(&socket).port();
         let mut listener = Listener::new(socket).unwrap();
-        let client = TcpStream::connect((LOOPBACK, listener.local_addr().port())).await.unwrap();
+        let client = TcpStream::connect((LOOPBACK, port)).await.unwrap();
         let (_, peer) = listener.accept().await;
         assert_eq!(peer, client.local_addr().unwrap());
     }
@@ -316,8 +408,9 @@ mod tests {
             return;
         }
         let socket = bind(Some(LOOPBACK), 0, 1, false).unwrap().pop().unwrap();
+        let addr = addr_of(&socket);
         let mut listener = Listener::new(socket).unwrap();
-        let _client = TcpStream::connect(listener.local_addr()).await.unwrap();
+        let _client = TcpStream::connect(addr).await.unwrap();
         let mut hoard = Vec::new();
         humboldt_sys::descriptors::raise_limit(Some(64)).unwrap();
         while let Ok(file) = std::fs::File::open("/dev/null") {

@@ -3,15 +3,19 @@
 //! A carrier more, such as TLS, is a variant of [`Stream`]. Its users know the stream alone.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use humboldt_sys::splice;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::{TlsFacts, TlsStream};
+
+/// The address of an end that has none, on a Unix socket. No end of TCP has it.
+pub(crate) const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// A connection. It is read and written through a shared reference, like a socket of tokio. Its
 /// descriptor ([`AsFd`]) is that of the socket that carries the bytes.
@@ -21,9 +25,7 @@ pub enum Stream {
     Tcp(TcpStream),
     /// To a process of this machine, through a socket of the family AF_UNIX (unix(7)).
     ///
-    /// Such a socket has no reset: the other end cannot tell a cut answer, whose end is the end of
-    /// the connection, from a whole one. So no client may be served on one as long as such answers
-    /// are passed on without a length.
+    /// Such a socket has no reset ([`Stream::has_reset`]).
     Unix(UnixStream),
     /// TLS over one of the others. What the socket reports is about the bytes on the wire.
     Tls(Box<TlsStream>),
@@ -55,15 +57,22 @@ macro_rules! plain {
 }
 
 impl Stream {
-    /// Our address.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::Unsupported`] for a connection without addresses of IP.
+    /// Our address; 0.0.0.0, port 0 on a Unix socket, which has none.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr(),
-            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Unix(_) => Ok(NO_ADDRESS),
             Self::Tls(tls) => tls.carrier().local_addr(),
+        }
+    }
+
+    /// Whether the other end can tell a connection that is cut off from one that ends in order. A
+    /// Unix socket ends in one way only: an answer whose end is the end of the connection would
+    /// look whole when it is cut. With TLS the missing notice of the end (close_notify) tells.
+    pub fn has_reset(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Tls(_) => true,
+            Self::Unix(_) => false,
         }
     }
 
@@ -162,7 +171,14 @@ impl Stream {
     pub fn poll_peek(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(socket) => socket.poll_peek(cx, &mut ReadBuf::new(buffer)),
-            Self::Unix(_) | Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Self::Unix(_) => loop {
+                ready!(self.poll_read_ready(cx))?;
+                match self.try_io(Interest::READABLE, || splice::peek(self, buffer)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return Poll::Ready(result),
+                }
+            },
+            Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -268,10 +284,8 @@ impl AsRawFd for Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::net::Ipv4Addr;
-
     use humboldt_sys::tcp::{PeerState, peer_state, unacknowledged_bytes};
+    use std::future::poll_fn;
     use tokio::net::{TcpListener, UnixListener};
 
     use super::*;
@@ -347,7 +361,7 @@ mod tests {
     #[tokio::test]
     async fn a_unix_socket_has_no_address_of_ip() {
         let (ours, _theirs) = over_unix().await;
-        assert_eq!(ours.local_addr().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert!(ours.local_addr().is_ok_and(|address| address.ip().is_unspecified()));
         assert!(over_tcp().await.0.local_addr().is_ok_and(|address| address.ip().is_loopback()));
     }
 }

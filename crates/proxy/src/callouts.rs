@@ -17,7 +17,7 @@ use crate::reply::local;
 use crate::request::Request;
 use crate::rules::own::is_internal;
 use crate::rules::rewriting::{self, Failed, Rewritten};
-use crate::rules::{access, denial::Refusal, original};
+use crate::rules::{budget, denial::Refusal, original, permission};
 use crate::transaction::Transaction;
 
 /// The name of an object, if it is not its URL.
@@ -77,11 +77,14 @@ async fn permit_and_rewrite(transaction: &mut Transaction<'_>) -> Result<Option<
             Some(Ok(())) => {}
         }
     }
-    let deciding = access::decide_http_access(core, request);
+    let deciding = permission::decide_http_access(core, request);
     match transaction.while_it_stays(pin!(deciding)).await {
         None => return Err(gone(transaction)),
         Some(Err(refusal)) => return Err(refused(transaction, refusal).await),
         Some(Ok(())) => {}
+    }
+    if let Err(refusal) = budget::admit(core, request) {
+        return Err(refused(transaction, refusal).await);
     }
     if is_internal(request) {
         return Ok(None);
@@ -109,7 +112,7 @@ async fn permit_and_name(
     transaction: &mut Transaction<'_>,
 ) -> Result<Result<Name, String>, Outcome> {
     let (core, request) = (transaction.core, transaction.request);
-    let deciding = access::decide_adapted_access(core, request);
+    let deciding = permission::decide_adapted_access(core, request);
     match transaction.while_it_stays(pin!(deciding)).await {
         None => return Err(gone(transaction)),
         Some(Err(refusal)) => return Err(refused(transaction, refusal).await),

@@ -80,6 +80,8 @@ pub struct Core {
     snapshot: RefCell<Arc<Snapshot>>,
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
+    /// Requests so far.
+    requests: Cell<u64>,
     /// Servers in memory that replace real ones in tests.
     network: RefCell<Option<Network>>,
     /// Names that replace those of name servers in a simulation.
@@ -93,6 +95,8 @@ pub struct Core {
     pub(crate) handshakes: Handshakes,
     /// Every running purge holds one reference.
     pub(crate) purges_under_way: Rc<()>,
+    /// Tells tunnels that the configuration has changed.
+    pub(crate) reconfigured: tokio::sync::Notify,
     /// Notified when a connection ends.
     pub connection_ended: tokio::sync::Notify,
 }
@@ -111,12 +115,14 @@ impl Core {
             snapshot: RefCell::new(snapshot),
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
+            requests: Cell::new(0),
             network: RefCell::new(None),
             names: RefCell::new(None),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
             handshakes: Handshakes::default(),
             purges_under_way: Rc::new(()),
+            reconfigured: tokio::sync::Notify::new(),
             connection_ended: tokio::sync::Notify::new(),
             shared,
         })
@@ -137,6 +143,7 @@ impl Core {
         // Spare requests hold the old configuration.
         self.spare_requests.borrow_mut().clear();
         self.pool.clear();
+        self.reconfigured.notify_waiters();
     }
 
     /// The resolver.
@@ -167,9 +174,20 @@ impl Core {
             && let Some(unshared) = Rc::get_mut(&mut request)
         {
             unshared.reuse(facts, &snapshot);
+            unshared.number = self.next_number();
             return request;
         }
-        Rc::new(Request::new(facts, &snapshot))
+        let mut request = Request::new(facts, &snapshot);
+        request.number = self.next_number();
+        Rc::new(request)
+    }
+
+    /// The number of the next request. No two requests of the process have the same.
+    pub(crate) fn next_number(&self) -> u64 {
+        let before = self.requests.get();
+        self.requests.set(before.wrapping_add(1));
+        let (cores, own) = (self.shared.cores() as u64, self.id as u64);
+        before.wrapping_mul(cores).wrapping_add(own + 1)
     }
 
     /// Keeps the buffers of a request for the next one, unless another owner still holds the
@@ -236,6 +254,11 @@ impl Core {
     // tidy: public, because the simulation uses it
     pub fn use_names(&self, names: NamesInMemory) {
         self.names.replace(Some(names));
+    }
+
+    /// Whether names come from no name server: the network is not the machine's either.
+    pub(crate) fn has_names_in_memory(&self) -> bool {
+        self.names.borrow().is_some()
     }
 
     /// Connects to a server, with TLS if `tls` says so; `read_timeout` is its time limit for the

@@ -49,6 +49,8 @@ cuts! {
     Denied = "deny_info", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The body of the answer was longer than `reply_body_max_size`.
     ReplyTooLarge = "reply_too_large", Some("ERR_TOO_BIG"), Cancelled;
+    /// The client had used up its budget of bytes (`client_budget`).
+    OverBudget = "over_budget", Some("ERR_OVER_BUDGET"), Cancelled;
     /// The server closed its connection in the middle of its answer.
     ServerTruncated = "server_truncated", Some("ERR_READ_ERROR"), Failed;
     /// The connection to the server broke in the middle of its answer.
@@ -72,6 +74,8 @@ cuts! {
     TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT"), Cancelled;
     /// One side of a tunnel was reset, which is how many programs end theirs.
     TunnelBroken = "tunnel_broken", None, Cancelled;
+    /// A reconfiguration has brought rules that refuse the tunnel (`close_refused_tunnels`).
+    Refused = "rules_changed", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
     ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN"), Failed;
     /// A fault of the program: cache.log has a line about a panic.
@@ -102,6 +106,8 @@ impl From<TunnelOver> for Cut {
             TunnelOver::Lifetime => Self::Lifetime,
             TunnelOver::Idle => Self::TunnelIdle,
             TunnelOver::Broken => Self::TunnelBroken,
+            TunnelOver::Refused => Self::Refused,
+            TunnelOver::Metered => Self::OverBudget,
         }
     }
 }

@@ -91,6 +91,12 @@ error_pages! {
     /// `miss_access` refuses a request that the cache cannot answer.
     ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "http_request_denied", "Not in the cache",
         "This proxy does not have what was asked for, and may not fetch it for you.";
+    /// The name of the host leads to an address that is not public (`private_destinations`).
+    PrivateDestination = "ERR_PRIVATE_DESTINATION", 403, "destination_ip_prohibited", "Destination not allowed",
+        "The name of this server leads into a private network, where this proxy goes only if its administrator says so.";
+    /// The client is over its budget (`client_budget`).
+    OverBudget = "ERR_OVER_BUDGET", 429, "http_request_denied", "Too many requests",
+        "You have used more of this proxy than its administrator lets you. Try again later.";
     /// Host does not agree with the URL, or with the address that the client connected to.
     HostConflict = "ERR_CONFLICT_HOST", 409, "http_request_denied", "Host conflict",
         "The host that the request names is not the one that it was sent to.";
@@ -321,8 +327,10 @@ fn plain_body(context: &ErrorContext<'_>) -> Vec<u8> {
 /// Problem details. The members after `instance` are our own.
 fn json_body(context: &ErrorContext<'_>) -> Vec<u8> {
     let page = context.page;
-    let rule =
-        context.rule.map(|rule| json!({ "text": rule.text, "file": rule.file, "line": rule.line }));
+    let rule = context.rule.map(|rule| match rule.line {
+        0 => json!({ "text": rule.text, "directive": rule.file }),
+        line => json!({ "text": rule.text, "file": rule.file, "line": line }),
+    });
     let answer = json!({
         "type": "about:blank",
         "title": page.title(),

@@ -20,6 +20,8 @@ pub mod cut;
 pub mod errors;
 pub mod shared;
 
+pub mod budgets;
+
 mod callouts;
 mod client_counts;
 mod fetch;
@@ -29,6 +31,7 @@ mod lookup;
 mod outcome;
 mod pin;
 mod pipeline;
+mod queries;
 mod reply;
 mod request;
 mod rules;
@@ -40,8 +43,10 @@ mod tests;
 mod transaction;
 
 pub use config::error::CompileError;
-pub use config::snapshot;
+pub use config::{delays, snapshot};
 pub use outcome::AccessLog;
-pub use rules::own::page_in as own_page_in;
+pub use queries::answer_queries;
+pub use rules::destinations;
+pub use rules::own::{is_own_name, page_in as own_page_in};
 pub use serve::{answer_one, serve_connection};
 pub use shared::{InternalPages, Page, closes_page};

@@ -1,6 +1,7 @@
 //! How a request ended, for the logs and the counters.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::RuleList;
@@ -31,11 +32,24 @@ pub(crate) struct RouteTaken {
     /// How the server was chosen.
     pub hierarchy: Hierarchy,
     /// Address of the server, once connected.
-    pub peer: Option<std::net::SocketAddr>,
-    /// Name of the server, for a server that was never reached.
+    pub peer: Option<SocketAddr>,
+    /// Our end of the connection, if a log wants it.
+    pub local: Option<SocketAddr>,
+    /// Connections that were tried.
+    pub attempts: u32,
+    /// Name of a parent, or of a server that was never reached.
     pub name: Box<str>,
     /// Status of its answer, if there was one.
     pub status: Option<u16>,
+}
+
+impl RouteTaken {
+    /// The address of the server itself; `None` if a parent was asked, whose address is not the
+    /// server's.
+    pub(crate) fn server_ip(&self) -> Option<IpAddr> {
+        let is_direct = matches!(self.hierarchy, Hierarchy::Direct | Hierarchy::OriginalDst);
+        self.peer.filter(|_| is_direct).map(|peer| peer.ip())
+    }
 }
 
 /// How a request ended.
@@ -76,6 +90,15 @@ pub(crate) enum Content {
 }
 
 impl Content {
+    /// The head of the answer from the server or the cache.
+    pub(crate) fn head(&self) -> Option<&StoredHead> {
+        match self {
+            Self::None | Self::Type(_) => None,
+            Self::Held(held) => Some(held.head()),
+            Self::Head(head) => Some(head),
+        }
+    }
+
     /// The media type.
     pub(crate) fn media_type(&self) -> Option<&[u8]> {
         match self {

@@ -31,10 +31,9 @@ use crate::outcome::Outcome;
 use crate::reply::follow::{self, follow};
 use crate::reply::{from_disk, from_parts, local};
 use crate::request::Request;
-use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
-use crate::rules::{original, reply, upgrades};
+use crate::rules::{access, budget, original, permission, reply, upgrades};
 use crate::special::internal::{self, Objection};
 use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
@@ -87,7 +86,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     if original::is_unverified(request) {
         return Admission::Unverified;
     }
-    match access::check(request) {
+    match permission::check(request) {
         Poll::Ready(Ok(())) => admit_permitted(core, request),
         Poll::Ready(Err(refusal)) => Admission::Deny(refusal),
         Poll::Pending => Admission::Undecided,
@@ -100,6 +99,9 @@ pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
         None => {}
         Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
         Some(Objection::Denied(refusal)) => return Admission::Deny(refusal),
+    }
+    if let Err(refusal) = budget::admit(core, request) {
+        return Admission::Deny(refusal);
     }
     let is_internal = is_internal(request);
     if !is_internal && !access::knows_enough_for_answers(request) {
@@ -153,7 +155,7 @@ pub(crate) async fn proceed(
         };
     }
     if let Admission::Undecided = admission {
-        let deciding = access::decide_permission(core, request);
+        let deciding = permission::decide_permission(core, request);
         admission = match transaction.while_it_stays(pin!(deciding)).await {
             None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
             Some(Ok(())) => admit_permitted(core, request),
@@ -201,7 +203,7 @@ async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Ou
     if transaction.request.snapshot().miss_access.is_none() {
         return Ok(());
     }
-    let asking = Box::pin(access::may_miss(transaction.core, transaction.request));
+    let asking = Box::pin(permission::may_miss(transaction.core, transaction.request));
     match transaction.while_it_stays(asking).await {
         Some(Ok(())) => Ok(()),
         Some(Err(refusal)) => Err(local::refused(transaction, refusal, None).await),
@@ -379,7 +381,12 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         }
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
+            let flow = Arc::clone(reader.flow());
             match follow(transaction, reader, None, Tag::Miss).await {
+                // Nothing that came of this fetch is for it.
+                Served::LookAgain if follow::is_closed(core, request, &flow) => {
+                    Served::Done(pass(transaction, Tag::Miss, Forward::UriMiss, None).await)
+                }
                 // The answer may be for another variant, or have gone on without this client.
                 Served::LookAgain => look_again(transaction, found).await,
                 done => done,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
-use humboldt_conf::{HttpPort, PortMode};
+use humboldt_conf::{HttpPort, PortMode, RuleSource};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
@@ -17,6 +17,7 @@ use humboldt_net::tls::TlsFacts;
 use humboldt_store::Key;
 use humboldt_sys::conntrack;
 
+use crate::budgets::Spending;
 use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
@@ -26,6 +27,8 @@ use crate::pin::{Owner, Pin};
 /// Facts about the connection that brought a request.
 #[derive(Debug)]
 pub(crate) struct ConnFacts {
+    /// The core that serves the connection.
+    pub core: usize,
     /// The client's address.
     pub client: SocketAddr,
     /// Our address on the connection.
@@ -54,6 +57,29 @@ pub(crate) struct ConnFacts {
 }
 
 impl ConnFacts {
+    /// Of a client that has sent a datagram to this core.
+    pub(crate) fn of_datagram(
+        core: usize,
+        (client, local): (SocketAddr, SocketAddr),
+        port: Arc<HttpPort>,
+    ) -> Self {
+        Self {
+            core,
+            client,
+            local,
+            original: None,
+            announced: None,
+            port,
+            tls: OnceCell::new(),
+            connections: None,
+            notes: RefCell::default(),
+            login: ConnectionLogin::default(),
+            pin: Pin::default(),
+            hardware: None,
+            mark: Cell::default(),
+        }
+    }
+
     /// The address that the client connected to, as rules and logs see it.
     pub(crate) fn chosen(&self) -> SocketAddr {
         self.original.or(self.announced).unwrap_or(self.local)
@@ -135,6 +161,14 @@ pub(crate) struct Request {
     pub(crate) may_use_cache: OnceCell<bool>,
     /// Random bits for `random` ACLs, once one was asked.
     pub(crate) random: OnceCell<u64>,
+    /// Its number: see [`Core::next_number`](crate::core::Core::next_number).
+    pub(crate) number: u64,
+    /// Time spent waiting for look-ups of names, in ms; `None` without any.
+    pub(crate) dns_ms: Cell<Option<u64>>,
+    /// The rule of the first refusal that was only reported; `None` in it if a rule had no answer.
+    pub(crate) reported: OnceCell<Option<Arc<RuleSource>>>,
+    /// What it takes from a budget.
+    pub(crate) spending: Cell<Spending>,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
     /// What helpers have told. A copy of the request shares it.
@@ -166,6 +200,10 @@ impl Request {
             login: OnceCell::new(),
             may_use_cache: OnceCell::new(),
             random: OnceCell::new(),
+            number: 0,
+            dns_ms: Cell::new(None),
+            reported: OnceCell::new(),
+            spending: Cell::default(),
             notes: Rc::default(),
             helped: Rc::default(),
             facts: Rc::clone(facts),
@@ -191,6 +229,9 @@ impl Request {
         self.login = OnceCell::new();
         self.may_use_cache = OnceCell::new();
         self.random = OnceCell::new();
+        self.dns_ms = Cell::new(None);
+        self.reported = OnceCell::new();
+        self.spending = Cell::default();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
@@ -274,6 +315,11 @@ impl Request {
     /// Whether a helper has rewritten the URL.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.rewritten.is_some()
+    }
+
+    /// Whether that leads to another host or port.
+    pub(crate) fn is_rewritten_elsewhere(&self) -> bool {
+        self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere)
     }
 
     /// The field Host towards servers.
@@ -379,6 +425,22 @@ impl Request {
         &self.snapshot
     }
 
+    /// A copy for another configuration, which goes to the server with this address if that is
+    /// known. Its login stays; helpers may be asked again.
+    pub(crate) fn under(&self, snapshot: &Arc<Snapshot>, peer: Option<IpAddr>) -> Self {
+        let mut copy = self.clone();
+        copy.snapshot = Arc::clone(snapshot);
+        copy.may_use_cache = OnceCell::new();
+        copy.permitted = RefCell::default();
+        copy.reported = OnceCell::new();
+        copy.notes = Rc::new(RefCell::new(self.notes.borrow().clone()));
+        copy.helped = Rc::default();
+        if let Some(peer) = peer {
+            copy.addresses = OnceCell::from(Ok(Arc::from([unmapped(peer)])));
+        }
+        copy
+    }
+
     /// The connection that brought it.
     pub(crate) fn facts(&self) -> &ConnFacts {
         &self.facts
@@ -421,7 +483,7 @@ impl Request {
     pub(crate) fn original_destination(&self) -> Option<SocketAddr> {
         let original = self.facts.original?;
         // A helper has chosen another server.
-        if self.rewritten.as_ref().is_some_and(|sent| sent.is_elsewhere) {
+        if self.is_rewritten_elsewhere() {
             return None;
         }
         let goes_there =

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{HttpPort, PortMode};
-use humboldt_exchange::{ClientExchange, Refused, Service};
+use humboldt_base::token_bucket::TokenBucket;
+use humboldt_conf::{HttpPort, PortMode, Socks};
+use humboldt_exchange::{ClientExchange, Refused, Service, SocksSettings, serve_with_socks};
 use humboldt_http::RequestHead;
 use humboldt_logins::ConnectionLogin;
 use humboldt_net::Stream;
@@ -26,7 +27,7 @@ use crate::pin::Pin;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
-use crate::rules::{balancer, indirect, original};
+use crate::rules::{balancer, delays, indirect, original};
 use crate::special::{internal, unparsed};
 use crate::transaction::Transaction;
 
@@ -65,7 +66,23 @@ pub async fn serve_connection(
         core.count(Counter::TlsResumed, facts.is_resumed.into());
         _ = connection.facts.tls.set(Box::new(facts));
     }
-    humboldt_exchange::serve(&core.io, stream, &connection).await;
+    match socks_settings(&connection) {
+        None => humboldt_exchange::serve(&core.io, stream, &connection).await,
+        Some(socks) => Box::pin(serve_with_socks(&core.io, stream, &connection, socks)).await,
+    }
+}
+
+/// How clients of the port may speak SOCKS5, if they may.
+fn socks_settings(connection: &Connection) -> Option<SocksSettings> {
+    let only = match connection.facts.port.socks {
+        Socks::No => return None,
+        Socks::Too => false,
+        Socks::Only => true,
+    };
+    let snapshot = connection.core.snapshot();
+    // Whether clients can log in with a password.
+    let scheme = snapshot.logins.as_ref().and_then(|logins| logins.logins.scheme_of(b"Basic x"));
+    Some(SocksSettings { only, has_logins: scheme.is_some() })
 }
 
 /// Answers one request of a client without a socket.
@@ -222,6 +239,7 @@ impl Connection {
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
         let facts = Rc::new(ConnFacts {
+            core: core.id,
             client,
             local,
             original,
@@ -338,6 +356,11 @@ impl Service for Connection {
         };
         self.facts.login.end_request();
         core.return_request(request);
+    }
+
+    fn limits(&self) -> Vec<Arc<TokenBucket>> {
+        let (snapshot, facts) = (self.core.snapshot(), &self.facts);
+        delays::of_connection(&snapshot, &facts.port, facts.client, facts.chosen())
     }
 
     fn end(&self) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
@@ -14,6 +14,7 @@ use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 use tokio::sync::Notify;
 
+use crate::budgets::Budgets;
 use crate::client_counts::ClientCounts;
 use crate::config::snapshot::Snapshot;
 use crate::cut::Cut;
@@ -36,8 +37,10 @@ pub trait InternalPages: Send + Sync {
     fn page(&self, name: &str) -> Option<Page>;
 }
 
-/// Gets the logins of a configuration ready.
-fn begin_logins(snapshot: &Snapshot, earlier: Option<&Snapshot>) {
+/// Brings a configuration into force: its number, its counters and its logins.
+fn begin(snapshot: &Snapshot, cores: usize, earlier: Option<&Snapshot>) {
+    let generation = 1 + earlier.map_or(0, Snapshot::generation);
+    snapshot.begin(generation, cores, earlier);
     if let Some(logins) = &snapshot.logins {
         let earlier = earlier.and_then(|earlier| earlier.logins.as_ref());
         logins.logins.begin(earlier.map(|earlier| &earlier.logins));
@@ -66,8 +69,12 @@ pub struct Shared {
     pub times: ServiceTimes,
     /// When the program started.
     pub started: UnixMillis,
+    in_force_since: AtomicI64,
+    failed_reconfigurations: AtomicU64,
     /// Connections by client, if a rule counts them.
     pub(crate) client_counts: Arc<ClientCounts>,
+    /// What clients have used of their budgets.
+    pub budgets: Arc<Budgets>,
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
@@ -85,7 +92,7 @@ impl Shared {
         names: Arc<NameCache>,
         cores: usize,
     ) -> Arc<Self> {
-        begin_logins(&snapshot, None);
+        begin(&snapshot, cores, None);
         Arc::new(Self {
             snapshot: ArcSwap::new(snapshot),
             access_logs: ArcSwap::from_pointee(access_logs),
@@ -94,7 +101,10 @@ impl Shared {
             counters: (0..cores.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             times: ServiceTimes::new(cores),
             started: UnixMillis::now(),
+            in_force_since: AtomicI64::new(UnixMillis::now().0),
+            failed_reconfigurations: AtomicU64::new(0),
             client_counts: Arc::default(),
+            budgets: Arc::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
             helpers: Helpers::default(),
@@ -107,6 +117,21 @@ impl Shared {
         self.snapshot.load_full()
     }
 
+    /// Since when the newest configuration is in force.
+    pub fn in_force_since(&self) -> UnixMillis {
+        UnixMillis(self.in_force_since.load(Relaxed))
+    }
+
+    /// Notes that a configuration could not be used, and the old one stays in force.
+    pub fn reconfiguration_failed(&self) {
+        self.failed_reconfigurations.fetch_add(1, Relaxed);
+    }
+
+    /// How many configurations could not be used.
+    pub fn failed_reconfigurations(&self) -> u64 {
+        self.failed_reconfigurations.load(Relaxed)
+    }
+
     /// The logs of the newest configuration.
     pub fn access_logs(&self) -> Arc<Vec<AccessLog>> {
         self.access_logs.load_full()
@@ -114,7 +139,11 @@ impl Shared {
 
     /// Replaces the configuration. Cores switch to it when they are told.
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
-        begin_logins(&snapshot, Some(&self.snapshot.load()));
+        begin(&snapshot, self.cores(), Some(&self.snapshot.load()));
+        let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
+        self.budgets.keep(&lines);
+        snapshot.delays.begin(&self.snapshot.load().delays);
+        self.in_force_since.store(UnixMillis::now().0, Relaxed);
         self.snapshot.store(snapshot);
         self.access_logs.store(Arc::new(access_logs));
     }
@@ -250,6 +279,7 @@ impl TimesOf {
             | Tag::RefreshModified
             | Tag::RefreshFailErr => Some(Self::Misses),
             Tag::None | Tag::Denied | Tag::DeniedReply | Tag::Redirect | Tag::Tunnel => None,
+            Tag::UdpHit | Tag::UdpMiss | Tag::UdpDenied | Tag::UdpInvalid => None,
         }
     }
 }

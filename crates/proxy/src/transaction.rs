@@ -4,6 +4,7 @@
 //! exactly once: by [`Transaction::end`], or on drop if the transaction has not ended.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use humboldt_acl::Late;
@@ -12,11 +13,12 @@ use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_logs::access::{AccessRecord, Hierarchy, Peer, ResultTag, Tag};
 
+use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
-use crate::rules::{access, notes};
+use crate::rules::{access, budget, enforce, notes};
 
 /// The error of a transaction without one, as rules name it.
 const NO_ERROR: &str = "ERR_NONE";
@@ -106,6 +108,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let now = core.now();
     let elapsed_ms = now.since_ms(request.received);
     core.shared.times.record(core.id, outcome, elapsed_ms);
+    budget::settle(core, request, outcome.bytes_out);
     if outcome.tag.is_hit() {
         core.count(Counter::ClientHits, 1);
         core.count(Counter::ClientHitOutBytes, outcome.bytes_out);
@@ -117,6 +120,9 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let logs_indirect = request.snapshot().config.log_uses_indirect_client;
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let client = logged_address(request.snapshot(), client);
+    let reported = request.reported.get();
+    enforce::count_reported(core, request);
     let helped = request.helped.facts();
     let helped = helped.as_deref();
     let tls = facts.tls.get();
@@ -134,6 +140,10 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
+        client_name: request.client_name.get().and_then(|name| name.as_deref().ok()),
+        server_name: server_name(request, outcome.route.as_ref()),
+        server_local: outcome.route.as_ref().and_then(|route| route.local),
+        attempts: outcome.route.as_ref().map_or(0, |route| route.attempts),
         user: request.user_name(),
         ext_user: helped.and_then(|facts| facts.user.as_deref()),
         ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
@@ -142,7 +152,13 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         error: outcome.fault.as_ref().map(|fault| &*fault.code),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         rule: outcome.fault.as_ref().and_then(|fault| fault.rule()),
+        reported: reported.map(|rule| rule.as_ref().map(|rule| (&*rule.file, rule.line))),
+        generation: request.snapshot().generation(),
+        hardware: facts.hardware.flatten(),
+        dns_ms: request.dns_ms.get(),
+        number: request.number,
         request: Some(&request.head.fields),
+        response: outcome.content.head().map(|head| head.bytes()),
         certificate: tls.and_then(|tls| tls.certificate.as_ref()),
         tls: tls.map(|tls| (tls.version, tls.cipher.as_str())),
         notes: Some(&request.notes),
@@ -164,9 +180,19 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
             None => break,
             Some(sink) if sink.is_none() => {}
             Some(sink) => {
-                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+                let (strip, most) = (log.strip_query_terms, sink.line_bytes_max());
+                sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
             }
         }
+    }
+}
+
+/// The part of a client's address that logs show (`client_netmask`).
+pub(crate) fn logged_address(snapshot: &Snapshot, client: IpAddr) -> IpAddr {
+    match (client, snapshot.config.client_netmask) {
+        (IpAddr::V4(ip), Some(IpAddr::V4(mask))) => IpAddr::V4(ip & mask),
+        (IpAddr::V6(ip), Some(IpAddr::V6(mask))) => IpAddr::V6(ip & mask),
+        _ => client,
     }
 }
 
@@ -186,6 +212,15 @@ fn answer_at_end(
         answer.fields.push(FieldName::ContentType, content_type);
     }
     Some(answer)
+}
+
+/// The name of the server or parent that was asked.
+fn server_name<'a>(request: &'a Request, route: Option<&'a RouteTaken>) -> &'a [u8] {
+    match route {
+        Some(route) if !route.name.is_empty() => route.name.as_bytes(),
+        Some(RouteTaken { peer: Some(_), .. }) => request.url.host(),
+        _ => b"",
+    }
 }
 
 fn peer(route: Option<&RouteTaken>) -> Peer<'_> {

@@ -26,6 +26,9 @@ use tokio::task::LocalSet;
 /// Hits that are counted.
 const HITS: u64 = 200;
 
+/// Hits that are counted where their lines are longer.
+const HITS_IN_JSON: u64 = HITS / 5;
+
 /// Hits before, in which buffers get their usual size.
 const WARM_UP_HITS: u64 = HITS;
 
@@ -35,13 +38,13 @@ const LINES_BYTES: usize = 150 * HITS as usize;
 
 const SIZES_BYTES: [usize; 2] = [1 << 10, 13 << 10];
 
-fn shared(sink: &Arc<LineSink>, rules: &str) -> Arc<Shared> {
+fn shared(sink: &Arc<LineSink>, rules: &str, format: &str) -> Arc<Shared> {
     let (config, diagnostics) =
         humboldt_conf::parse_str("test", &format!("http_port 3128\n{rules}"));
     assert!(!diagnostics.has_errors());
     let cache = Cache::new(CacheSettings::SMALL, 1, Vec::new(), Arc::new(NoEvents));
     let snapshot = Snapshot::compile(config).unwrap_or_else(|_| panic!("compiles"));
-    let format = AccessFormat::predefined("squid").expect("a format");
+    let format = AccessFormat::predefined(format).expect("a format");
     let log = AccessLog {
         sink: Some(Arc::clone(sink)),
         format,
@@ -129,7 +132,22 @@ fn allocations(
 
 #[test]
 fn a_hit_from_memory_allocates_nothing() {
-    count_hits("http_access allow all\n", "");
+    count_hits("http_access allow all\n", "", "squid");
+}
+
+/// Nor does its line in JSON.
+#[test]
+fn a_hit_that_is_logged_in_json_allocates_nothing() {
+    let fields = "User-Agent: a \"b\" \u{e9}\r\n";
+    count_hits_of("http_access allow all\n", fields, "json", HITS_IN_JSON);
+}
+
+/// Delay pools are about what servers send.
+#[test]
+fn a_hit_allocates_nothing_although_there_are_delay_pools() {
+    let pools = "delay_pools 1\ndelay_class 1 1\ndelay_parameters 1 100000000/100000000\n\
+                 delay_access 1 allow all\n";
+    count_hits(&format!("{pools}http_access allow all\n"), "");
 }
 
 /// The first request has its password checked, on a thread; then its credentials are remembered.
@@ -141,17 +159,32 @@ fn a_hit_with_a_login_that_is_remembered_allocates_nothing() {
     std::fs::write(&file, "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").expect("a password file");
     let program = format!("auth_param basic program /x/basic_ncsa_auth {}", file.display());
     let rules = "acl staff proxy_auth anna bo\nhttp_access allow staff\nhttp_access deny all\n";
-    count_hits(&format!("{program}\n{rules}"), "Proxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n");
+    count_hits(
+        &format!("{program}\n{rules}"),
+        "Proxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n",
+        "squid",
+    );
+}
+
+#[test]
+fn a_hit_within_a_budget_allocates_nothing() {
+    let limits = "requests=1000000/s bytes=1TB/day tunnels=5";
+    let rules = "acl here src 127.0.0.1\nhttp_access allow all\n";
+    count_hits(&format!("{rules}client_budget none !here\nclient_budget {limits} here\n"), "");
 }
 
 /// Counts what hits allocate under these rules, for requests with these fields.
-fn count_hits(rules: &str, fields: &str) {
+fn count_hits(rules: &str, fields: &str, format: &str) {
+    count_hits_of(rules, fields, format, HITS);
+}
+
+fn count_hits_of(rules: &str, fields: &str, format: &str, count: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     let service = LogService::start().expect("a log thread");
     let options = SinkOptions { cores: 1, ..SinkOptions::default() };
     let destination = Destination::File(dir.path().join("access.log"));
     let sink = service.open(destination, options).expect("a log");
-    let shared = shared(&sink, rules);
+    let shared = shared(&sink, rules, format);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = Rc::new(LocalSet::new());
@@ -164,9 +197,9 @@ fn count_hits(rules: &str, fields: &str) {
         allocations(core, &mut client, request.as_bytes(), body, WARM_UP_HITS);
         enlarge_buffers(&service, &sink);
         let none = allocations(core, &mut client, request.as_bytes(), body, 0);
-        let counted = allocations(core, &mut client, request.as_bytes(), body, HITS);
-        assert_eq!(counted, none, "{HITS} hits of {body} bytes");
-        hits += WARM_UP_HITS + HITS - 1;
+        let counted = allocations(core, &mut client, request.as_bytes(), body, count);
+        assert_eq!(counted, none, "{count} hits of {body} bytes");
+        hits += WARM_UP_HITS + count - 1;
         assert_eq!(shared.times.results(Tag::MemHit).requests, hits);
     }
     // The count can see what is allocated: a miss of one more object.

@@ -19,6 +19,7 @@ pub mod prefetch;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
+pub mod splice;
 mod sync;
 pub mod sysv;
 pub mod tcp;

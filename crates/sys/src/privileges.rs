@@ -44,6 +44,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The user that this process acts as.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Looks up a user, and its group unless `group` names another. Either may be a number.
 pub fn find(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError> {
     let (uid, own_gid) = find_user(user)?;

@@ -57,7 +57,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 }
 
 /// Both sides of 10,000 connections need descriptors; root may raise its hard limit as well.
-fn raise_own_limit() -> Outcome<u64> {
+pub(super) fn raise_own_limit() -> Outcome<u64> {
     let huge = Rlimit { current: Some(HUGE_LIMIT), maximum: Some(HUGE_LIMIT) };
     if setrlimit(Resource::Nofile, huge).is_ok() {
         return Ok(HUGE_LIMIT);

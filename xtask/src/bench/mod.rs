@@ -8,6 +8,7 @@ mod acl;
 mod awake;
 mod beside_old;
 mod client;
+mod delay;
 pub(crate) mod drive;
 pub(crate) mod files;
 pub(crate) mod floor;
@@ -34,6 +35,7 @@ mod restart;
 mod store;
 mod subjects;
 pub(crate) mod table;
+pub(crate) mod tunnel;
 
 use crate::{Outcome, packages, processes};
 use std::path::PathBuf;
@@ -50,16 +52,16 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Subjects, separated by commas; the floor is always there:
-    /// humboldt,nginx,squid,varnish,trafficserver
+    /// humboldt,nginx,squid,varnish,trafficserver; for `tunnel` humboldt,squid,haproxy
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions`, `store` and `files`: an older humboldt, built
-    /// for release, that has its turns as `old` in the same run, behind those of the newer one.
-    /// `store` prints the ratio of both for each scheme, taken round by round
+    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files` and `tunnel`: an older
+    /// humboldt, built for release, that has its turns as `old` in the same run, behind those of
+    /// the newer one. `store` prints the ratio of both for each scheme, taken round by round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
-    /// For `store`, `page-cache`, `memory-mode`, `full` and `files`: how often every subject has
-    /// its turn
+    /// For `store`, `page-cache`, `memory-mode`, `full`, `files` and `tunnel`: how often every
+    /// subject has its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
@@ -90,6 +92,8 @@ enum What {
     Store,
     /// Long lists of ACLs: seconds to load, memory, and time of a question, beside Squid's
     Acl,
+    /// Accuracy of delay pools beside Squid's: bytes in ten seconds; two minutes
+    Delay,
     /// Memory of the indexes with ten million objects
     Index,
     /// Time to the first hit after a clean stop and after kill -9
@@ -100,6 +104,9 @@ enum What {
     MemoryMode,
     /// Throughput of a full store beside that of an empty one
     Full,
+    /// Tunnels (CONNECT): CPU of bytes beside a bare splice relay, CPU of making one beside HAProxy
+    /// in TCP mode, and memory
+    Tunnel,
     /// The schemes with a file for each object beside a bare loop of the same file operations, on a
     /// slow device, while the tree fills and when it is full; needs root
     Files,
@@ -110,7 +117,13 @@ impl What {
     fn has_old(self) -> bool {
         matches!(
             self,
-            Self::Hit | Self::Miss | Self::Memory | Self::Instructions | Self::Store | Self::Files
+            Self::Hit
+                | Self::Miss
+                | Self::Memory
+                | Self::Instructions
+                | Self::Store
+                | Self::Files
+                | Self::Tunnel
         )
     }
 }
@@ -151,7 +164,7 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.old.is_some() && !arguments.what.has_old() {
-        return Err("--old is for hit, miss, memory, instructions, store and files".into());
+        return Err("--old is for hit, miss, memory, instructions, store, files and tunnel".into());
     }
     packages::install_for_benchmarks()?;
     match arguments.what {
@@ -188,10 +201,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Lab => lab::run(&plan),
         What::Store => store::run(&plan),
         What::Acl | What::Index => Ok(()),
+        What::Delay => delay::run(&plan),
         What::Restart => restart::run(&plan, arguments.objects),
         What::PageCache => page_cache::run(&plan),
         What::MemoryMode => memory_mode::run(&plan),
         What::Full => full::run(&plan),
+        What::Tunnel => tunnel::run(&plan),
         What::Files => files::run(&plan),
     }
 }

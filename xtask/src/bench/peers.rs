@@ -41,11 +41,16 @@ pub(super) fn nginx(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>>
 
 /// Memory only, Squid's own access rules, no log.
 pub(super) fn squid(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
+    squid_with_rules(setting, DEFAULT_RULES)
+}
+
+/// The same with other access rules.
+pub(super) fn squid_with_rules(setting: &Setting<'_>, rules: &str) -> Outcome<Option<Command>> {
     let Some(program) = packages::find("squid") else { return Ok(None) };
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\
-         access_log none\ncache_log {folder}/cache.log\ncoredump_dir {folder}\nshutdown_lifetime 0 seconds\n{DEFAULT_RULES}",
+         access_log none\ncache_log {folder}/cache.log\ncoredump_dir {folder}\nshutdown_lifetime 0 seconds\n{rules}",
         setting.listen, setting.cache_mem_mb
     );
     let configuration = setting.folder.join("squid.conf");

@@ -213,7 +213,8 @@ pub(super) fn with_memory(program: &Path, setting: &Setting<'_>) -> Outcome<Comm
     with_rules(program, setting, DEFAULT_RULES)
 }
 
-fn with_rules(program: &Path, setting: &Setting<'_>, rules: &str) -> Outcome<Command> {
+/// The same with other access rules.
+pub(super) fn with_rules(program: &Path, setting: &Setting<'_>, rules: &str) -> Outcome<Command> {
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\

@@ -14,6 +14,7 @@ const PROXY: &str = "crates/proxy/src/";
 const PROXY_ROWS: [&[&str]; 9] = [
     &[
         "config/",
+        "budgets.rs",
         "client_counts.rs",
         "core.rs",
         "cut.rs",
@@ -32,7 +33,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
     &["transaction.rs"],
     &["reply/"],
     &["special/"],
-    &["lib.rs", "pipeline.rs", "callouts.rs", "serve.rs"],
+    &["lib.rs", "pipeline.rs", "callouts.rs", "queries.rs", "serve.rs"],
 ];
 
 /// Sockets by their names.

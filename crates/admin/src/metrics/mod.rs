@@ -8,11 +8,11 @@ use humboldt_logs::access::Tag;
 use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::TimesOf;
 
-use self::exposition::{Number, Samples};
+use self::exposition::Number;
 use crate::figures::{DirFigures, Figures};
-use crate::memory;
+use crate::{memory, rules};
 
-pub(crate) use self::exposition::{CONTENT_TYPE, Kind};
+pub(crate) use self::exposition::{CONTENT_TYPE, Kind, Samples};
 
 /// The beginning of all names of metrics.
 pub(crate) const PREFIX: &str = "humboldt_";
@@ -85,6 +85,20 @@ pub(crate) const FAMILIES: &[Family] = &[
         },
     ),
     family(
+        "client_budgets",
+        Kind::Gauge,
+        &[],
+        "Clients whose use of their budgets is known (`client_budget`).",
+        |f, out| out.add(&[], f.budgets.clients),
+    ),
+    family(
+        "client_budgets_evicted_total",
+        Kind::Counter,
+        &[],
+        "Clients that left the table of budgets for others, which took over what they owed.",
+        |f, out| out.add(&[], f.budgets.evicted),
+    ),
+    family(
         "client_http_results_total",
         Kind::Counter,
         &["result"],
@@ -108,6 +122,41 @@ pub(crate) const FAMILIES: &[Family] = &[
         &[],
         "Answers that did not reach the client whole.",
         |f, out| out.add(&[], f.totals.aborted),
+    ),
+    family(
+        "rule_decisions_total",
+        Kind::Counter,
+        rules::LABELS,
+        "Decisions of each line of the lists that refuse, by file and line; `none` where no line applied, `others` for lines beyond the first ones. A line that a reconfiguration leaves as it was goes on counting.",
+        |f, out| rules::write_samples(f, out, |count| count.decided),
+    ),
+    family(
+        "rule_refusals_reported_total",
+        Kind::Counter,
+        rules::LABELS,
+        "Those of them that would have refused, had that not only been to be reported.",
+        |f, out| rules::write_samples(f, out, |count| count.reported),
+    ),
+    family(
+        "configuration_generation",
+        Kind::Gauge,
+        &[],
+        "Number of the configuration in force: 1 at the start, and one more with each reconfiguration.",
+        |f, out| out.add(&[], f.generation),
+    ),
+    family(
+        "configuration_start_time_seconds",
+        Kind::Gauge,
+        &[],
+        "Since when it is in force, in Unix time.",
+        |f, out| out.add(&[], f.in_force_since.0 as f64 / 1000.0),
+    ),
+    family(
+        "failed_reconfigurations_total",
+        Kind::Counter,
+        &[],
+        "Reconfigurations that left the old configuration in force, because the new one has errors.",
+        |f, out| out.add(&[], f.failed_reconfigurations),
     ),
     family(
         "client_connections_cut_total",

@@ -217,7 +217,7 @@ mod tests {
             ("auth_param basic children 0", true, "from 1"),
             ("auth_param basic realm", true, "the realm is missing"),
             ("auth_param basic credentiaacltl 2 hours", false, "did you mean `credentialsttl`?"),
-            ("auth_param basic key_extras \"%sn\"", false, "sn"),
+            ("auth_param basic key_extras \"%ui\"", false, "ui"),
             ("auth_param basic program /x/ncsa_auth /no/such/file", false, "cannot read /no/such"),
         ] {
             let (_, text, errors) = parse(line);

@@ -5,16 +5,22 @@ use super::{Kind, units};
 use crate::diagnostics::{Problem, Severity};
 use crate::line::{Line, Token};
 use crate::log_codes::LogCode;
-use crate::log_format::{LogPart, log_parts};
+use crate::log_format::{LogFormatProblem, LogPart, log_parts};
+use crate::log_json::json_fields;
 use crate::types::{AccessLog, LogFormat, syslog_priority};
 
 /// Formats that exist without a definition.
 const BUILT_IN_FORMATS: [&str; 5] = ["squid", "common", "combined", "referrer", "useragent"];
 
+/// Another one, which Squid does not have: a file may define its own instead.
+const BUILT_IN_JSON_FORMAT: &str = "json";
+
 /// `access_log` lines.
 pub(crate) struct AccessLogs;
 /// `logformat` definitions.
 pub(crate) struct LogFormats;
+/// `logformat_json` definitions.
+pub(crate) struct JsonLogFormats;
 /// Path of a log, perhaps with `stdio:` or `daemon:` in front; `none` is nothing.
 pub(crate) struct LogPath;
 /// A place of any module; `none` is nothing.
@@ -99,7 +105,9 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
 }
 
 fn is_format(name: &str, line: &Line<'_>) -> bool {
-    BUILT_IN_FORMATS.contains(&name) || line.state.log_formats.contains(name)
+    BUILT_IN_FORMATS.contains(&name)
+        || name == BUILT_IN_JSON_FORMAT
+        || line.state.log_formats.contains(name)
 }
 
 impl Kind for LogFormats {
@@ -107,28 +115,46 @@ impl Kind for LogFormats {
     const NAME: &'static str = "name and format";
 
     fn apply(out: &mut Vec<LogFormat>, line: &mut Line<'_>) -> Result<(), Problem> {
-        let name = line.expect("the name of the format")?;
-        let format = line.rest()?.ok_or_else(|| line.missing("the format"))?;
-        if BUILT_IN_FORMATS.contains(&name.text.as_str())
-            || line.state.log_formats.contains(&name.text)
-        {
-            line.warn(
-                &name,
-                format!("`{}` is already defined; this line is ignored", name.text),
-                None,
-            );
-            return Ok(());
-        }
-        check_log_format(&format, line);
-        line.state.log_formats.insert(name.text.clone());
-        out.push(LogFormat { name: name.text, format: format.text });
-        Ok(())
+        define(out, line, |text| log_parts(text).1)
     }
+}
+
+impl Kind for JsonLogFormats {
+    type Out = Vec<LogFormat>;
+    const NAME: &'static str = "name and fields";
+
+    fn apply(out: &mut Vec<LogFormat>, line: &mut Line<'_>) -> Result<(), Problem> {
+        define(out, line, |text| json_fields(text).1)
+    }
+}
+
+/// Reads the name of a format and its text, and reports what `check` finds in that.
+fn define(
+    out: &mut Vec<LogFormat>,
+    line: &mut Line<'_>,
+    check: fn(&str) -> Vec<LogFormatProblem>,
+) -> Result<(), Problem> {
+    let name = line.expect("the name of the format")?;
+    let format = line.rest()?.ok_or_else(|| line.missing("the format"))?;
+    if BUILT_IN_FORMATS.contains(&name.text.as_str()) || line.state.log_formats.contains(&name.text)
+    {
+        let why = format!("`{}` is already defined; this line is ignored", name.text);
+        line.warn(&name, why, None);
+        return Ok(());
+    }
+    report_all(&format, line, check(&format.text));
+    line.state.log_formats.insert(name.text.clone());
+    out.push(LogFormat { name: name.text, format: format.text });
+    Ok(())
 }
 
 /// Reports the parts of a format that cannot be written, each at its position.
 pub(super) fn check_log_format(format: &Token, line: &mut Line<'_>) {
-    for problem in log_parts(&format.text).1 {
+    report_all(format, line, log_parts(&format.text).1);
+}
+
+fn report_all(format: &Token, line: &mut Line<'_>, problems: Vec<LogFormatProblem>) {
+    for problem in problems {
         let (start, len) = (format.at.start, format.at.len());
         // In quotes the text is not where it was.
         let at = match format.quoted || len != format.text.len() {
@@ -250,6 +276,28 @@ mod tests {
     }
 
     #[test]
+    fn formats_in_json() {
+        let config = parse(
+            "access_log /a json\n\
+             logformat_json mine url when=%{%F %T}tl\n\
+             access_log /b logformat=mine rotate=1 all\n\
+             logformat json {\"url\":\"%#ru\"}\n\
+             access_log /c json",
+        )
+        .expect("parses");
+        assert_eq!(config.logformat_json[0].format, "url when=%{%F %T}tl");
+        let formats: Vec<_> = config.access_log.iter().map(|log| &*log.format).collect();
+        assert_eq!(formats, ["json", "mine", "json"]);
+        assert_eq!(config.logformat[0].name, "json", "a file may have its own");
+        let text = "http_port 1\nhttp_access allow all\nlogformat_json x url urk a=%<tt";
+        let (_, found) = parse_str("t", text);
+        let said = found.render(false);
+        assert!(said.contains("t:3:22") && said.contains("t:3:26"), "{said}");
+        assert_eq!((found.count(Severity::Error), found.count(Severity::Warning)), (1, 1));
+        assert!(parse("logformat_json x").is_err());
+    }
+
+    #[test]
     fn an_access_log_without_a_place_is_said() {
         let warnings = |text: &str| {
             let text = format!("http_port 1\nhttp_access allow all\naccess_log {text}\n");
@@ -270,11 +318,11 @@ mod tests {
             let (_, found) = parse_str("t", &text);
             (found.count(Severity::Error), found.count(Severity::Warning), found.render(false))
         };
-        let (errors, warnings, text) = found("%sn");
+        let (errors, warnings, text) = found("%ui");
         assert!((errors, warnings) == (0, 1) && text.contains("t:3:17"), "{text}");
-        assert_eq!(found("%master_xaction %ssl::>sni %{x}ui %<h").1, 4);
+        assert_eq!(found("%<sH %ssl::>sni %{x}ui %<tt").1, 4);
         assert_eq!(found("%zz").0, 1);
-        let add = "request_header_add X \"%>a %sn %zz\" all";
+        let add = "request_header_add X \"%>a %ui %zz\" all";
         let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{add}\n"));
         assert_eq!((found.count(Severity::Error), found.count(Severity::Warning)), (1, 1));
     }

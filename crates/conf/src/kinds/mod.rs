@@ -10,8 +10,10 @@ mod annotations;
 mod auth;
 mod auth_digest;
 mod auth_handshake;
+mod budgets;
 mod cache_dir;
 mod ciphers;
+mod delays;
 mod dir_options;
 mod external;
 mod headers;
@@ -22,28 +24,36 @@ mod network;
 mod options;
 mod pages;
 mod peers;
+mod queries;
 mod reference;
 mod rewriting;
 mod scalar;
 mod storage;
 mod tls;
 mod units;
+mod unix_port;
 
 pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins};
+pub(crate) use budgets::Budgets;
 pub(crate) use cache_dir::CacheDirs;
+pub(crate) use delays::{
+    ClientDelayRates, ClientDelayRules, ClientPoolCount, DelayClasses, DelayRates, DelayRules,
+    PoolCount, ResponsePoolRules, ResponsePools, check_pools,
+};
 pub(crate) use external::ExternalAclTypes;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
-pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath, LogPlace};
+pub(crate) use logs::{AccessLogs, DebugOptions, JsonLogFormats, LogFormats, LogPath, LogPlace};
 pub(crate) use marks::{ConnectionMarkRules, Flows, MarkRules, TosRules};
 pub(crate) use network::{
-    ForwardedForKind, HttpsPorts, OutgoingAddresses, Ports, RelaxedParserKind,
+    ForwardedForKind, HttpsPorts, OutgoingAddresses, Ports, RelaxedParserKind, UriWhitespaceKind,
 };
 pub(crate) use pages::{Directory, Language, RestOfLine, Style};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
+pub(crate) use queries::{AnyAddress, UdpPort};
 pub(crate) use reference::options_table;
 pub(crate) use rewriting::{Children, EarlyFormat, HelperCommand, RewriteTimeouts, StoreIdRules};
 pub(crate) use scalar::{Count, FieldLines, Limit, OnOff, OptText, Percent, Text, Words};

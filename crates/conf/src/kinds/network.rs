@@ -6,11 +6,13 @@ use super::Kind;
 use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
 use super::tls::{Side, TlsReader};
+use super::unix_port;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::table::Status;
 use crate::types::{
-    ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive,
+    ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, Socks, TcpKeepalive,
+    UriWhitespace,
 };
 
 /// `http_port` lines.
@@ -23,6 +25,8 @@ pub(crate) struct OutgoingAddresses;
 pub(crate) struct ForwardedForKind;
 /// A [`RelaxedParser`].
 pub(crate) struct RelaxedParserKind;
+/// A [`UriWhitespace`].
+pub(crate) struct UriWhitespaceKind;
 
 const NO_BUMP: Status = Status::Ignored(
     "it is for the interception of TLS, which is not implemented; the port serves plain HTTP and CONNECT tunnels",
@@ -48,6 +52,10 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
         "connection-auth" "[=on|off]", "Whether clients may log in at servers with NTLM, Negotiate and Kerberos, which log connections in: the connection to the server then belongs to that of the client. `off` hides the offer of servers; `on` by default.";
         "no-connection-auth" "", "Old form of `connection-auth=off`.";
+        "socks" "[=only]", "Clients may speak SOCKS5 (RFC 1928) as well as HTTP, or with `only` nothing else. Their requests are `CONNECT` to rules and logs.";
+        "mode" "=OCTAL", "Unix socket: rights of the file, 660 by default. Who may write to it may connect.";
+        "user" "=NAME", "Unix socket: owner of the file; the user that the program runs as by default.";
+        "group" "=NAME", "Unix socket: group of the file, in the same way.";
         "worker-queues" "", "Each thread has a queue of its own, as it has anyway.";
     }
     Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
@@ -187,12 +195,16 @@ fn leave_out(token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
 /// Takes an option that has nothing to do with TLS.
 fn plain_option(port: &mut HttpPort, token: &Token) -> Result<(), Problem> {
     let (name, value) = options::split(token);
-    match mode_option(port, token, name)? || accel_option(port, token, name, value)? {
+    let is_taken = mode_option(port, token, name)?
+        || unix_port::option(port, token, name, value)?
+        || accel_option(port, token, name, value)?;
+    match is_taken {
         true => Ok(()),
         false => other_option(port, token, name, value),
     }
 }
 
+/// Takes a port, unless another one listens at its place.
 fn add(
     out: &mut Vec<HttpPort>,
     port: HttpPort,
@@ -203,7 +215,13 @@ fn add(
         let message = "a redirected connection has no header of the PROXY protocol";
         return Err(spec.error(message).with_help("give each a port of its own"));
     }
-    let place = (port.addr, port.host.clone(), port.port);
+    unix_port::check(spec, &port)?;
+    if port.socks != Socks::No && port.mode != PortMode::Forward {
+        let message = "`socks` is for clients that know the proxy";
+        return Err(spec.error(message).with_help("give them a port without another mode"));
+    }
+    let path = port.unix.as_ref().map(|unix| unix.path.clone());
+    let place = (port.addr, port.host.clone(), port.port, path);
     if line.state.ports.contains(&place) {
         // As in Squid, where only the first can be opened.
         let message = format!("port {} is already listened on: this line is ignored", spec.text);
@@ -215,10 +233,14 @@ fn add(
     Ok(())
 }
 
-/// Reads `port`, `address:port`, `[v6]:port` or `host:port`.
+/// Reads `port`, `address:port`, `[v6]:port`, `host:port` or `unix:/path`.
 fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
     let text = spec.text.as_str();
     let mut port = HttpPort { name: text.to_owned(), protocol: "http", ..HttpPort::default() };
+    if let Some(path) = text.strip_prefix("unix:") {
+        port.unix = Some(unix_port::read_path(spec, path)?);
+        return Ok(port);
+    }
     let number = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, number) = rest.split_once("]:").ok_or_else(|| {
@@ -261,7 +283,7 @@ fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
     Ok(port)
 }
 
-const SPEC_HELP: &str = "write 3128, 127.0.0.1:3128, [::1]:3128 or host:3128";
+const SPEC_HELP: &str = "write 3128, 127.0.0.1:3128, [::1]:3128, host:3128 or unix:/path";
 
 fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
     let plausible = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
@@ -335,6 +357,12 @@ fn other_option(
     value: Option<&str>,
 ) -> Result<(), Problem> {
     match (name, value) {
+        ("socks", None) => port.socks = Socks::Too,
+        ("socks", Some("only")) => port.socks = Socks::Only,
+        ("socks", _) => {
+            let problem = token.error(format!("`{}` has no such value", token.text));
+            return Err(problem.with_help("write socks or socks=only"));
+        }
         ("ignore-cc", _) => port.ignore_cc = true,
         ("require-proxy-header", _) => port.requires_proxy_header = true,
         ("name", Some("")) => return Err(token.error("the name is missing")),
@@ -421,9 +449,34 @@ impl Kind for ForwardedForKind {
     }
 }
 
+impl Kind for UriWhitespaceKind {
+    type Out = UriWhitespace;
+    const NAME: &'static str = "`strip`, `deny`, `encode` or `chop`";
+
+    fn apply(out: &mut UriWhitespace, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a treatment")?;
+        *out = match token.text.as_str() {
+            "deny" => UriWhitespace::Deny,
+            "strip" => UriWhitespace::Strip,
+            "encode" => UriWhitespace::Encode,
+            "chop" => UriWhitespace::Chop,
+            "allow" => {
+                line.warn(
+                    &token,
+                    "`allow` is read as `encode`: no request is sent on with it",
+                    None,
+                );
+                UriWhitespace::Encode
+            }
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::types::{HttpPort, PortMode, TcpKeepalive};
+    use crate::types::{HttpPort, PortMode, Socks, TcpKeepalive};
     use crate::{Severity, parse_str};
 
     fn port(text: &str) -> Result<HttpPort, String> {
@@ -498,14 +551,28 @@ mod tests {
     }
 
     #[test]
+    fn socks() {
+        assert_eq!(port("1080").expect("parses").socks, Socks::No);
+        assert_eq!(port("1080 socks").expect("parses").socks, Socks::Too);
+        assert_eq!(port("unix:/run/x socks=only").expect("parses").socks, Socks::Only);
+        for bad in ["1080 socks=4", "1080 accel socks", "1080 socks intercept"] {
+            assert!(port(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn every_option_is_read_ignored_with_a_warning_or_refused_as_the_table_says() {
         let example = |name: &str| match name {
             "protocol" => "=http",
+            "socks" => "=only",
             "disable-pmtu-discovery" | "connection-auth" => "=off",
             _ => "=2",
         };
         let line = |option: &str| match option.split('=').next() {
-            Some("intercept" | "transparent" | "tproxy") => format!("http_port 80 {option}"),
+            Some("intercept" | "transparent" | "tproxy" | "socks") => {
+                format!("http_port 80 {option}")
+            }
+            Some("mode" | "user" | "group") => format!("http_port unix:/run/x {option}"),
             _ => format!("http_port 80 accel {option}"),
         };
         super::super::options::tests::check_rows(

@@ -43,7 +43,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "no-query" "", "It is asked nothing before a request: so far none is.";
         "no-digest" "", "Its digest is not fetched: so far none is.";
         "no-netdb-exchange" "", "No distances are fetched from it: so far none are.";
-        "no-delay" "", "Delay pools do not slow it down: so far there are none.";
+        "no-delay" "", "Pools of `delay_pools` do not slow its answers down, for the request that fetches them.";
         "connection-auth" "[=on|off|auto]", "Whether clients may log in at servers behind it with NTLM, Negotiate and Kerberos, which log connections in. `auto`, the default: with `originserver`, or where it says so itself with `Proxy-Support: Session-Based-Authentication`.";
         "no-tproxy" "", "It sees this proxy's address also for clients of `tproxy` ports.";
         "tls" "", "TLS to it; any option of TLS implies it. Its certificate is verified as `tls_outgoing_options` says of servers, by the options of this line alone.";
@@ -129,6 +129,7 @@ impl Kind for Peers {
             weight: 1,
             login: None,
             no_tproxy: false,
+            no_delay: false,
             forceddomain: None,
             connect_timeout: None,
             connect_fail_limit: 10,
@@ -213,6 +214,7 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
     match name {
         "proxy-only" => peer.proxy_only = true,
         "no-tproxy" => peer.no_tproxy = true,
+        "no-delay" => peer.no_delay = true,
         "default" => peer.default = true,
         "connection-auth" => {
             peer.connection_auth = match value {

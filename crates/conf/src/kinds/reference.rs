@@ -20,6 +20,7 @@ pub(crate) fn options_table(directive: &str) -> Option<String> {
         "tls_outgoing_options" => Some(options::docs_table(tls::OPTIONS)),
         "refresh_pattern" => Some(options::docs_table(storage::REFRESH_OPTIONS)),
         "logformat" => Some(log_codes::docs_table()),
+        "logformat_json" => Some(log_codes::json_table()),
         _ => None,
     }
 }

@@ -97,11 +97,43 @@ macro_rules! working {
     /// Like `http_access`, checked after it and after `url_rewrite_program`, whose URL it sees.
     /// Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
+    /// Whether tunnels (CONNECT and Upgrade) are closed by a reconfiguration whose `http_access` or
+    /// `adapted_http_access` refuses them: by default they go on until they end by themselves. They
+    /// are judged as they were opened, with the address that they lead to; a rule without an answer
+    /// refuses. In access.log their `%err_detail` is `rules_changed`. Not in Squid.
+    close_refused_tunnels: bool = OnOff("off"), "close_refused_tunnels on|off";
+    /// Rules on trial, beside those of `http_access`: they are asked about each request that the
+    /// rules in force let in, and refuse none. What they would refuse is counted and logged
+    /// (`%reported_rule`). They may wait for the same facts. `docs/refusals.md` has more. Not in
+    /// Squid.
+    http_access_report_only: Vec<AccessRule> = Rules(""), "http_access_report_only allow|deny [!]ACL ...";
+    /// Requests (`allow`) that are let pass although `http_access`, `adapted_http_access`,
+    /// `miss_access` or `http_reply_access` refuses them or demands a login: that is only counted
+    /// and logged (`%reported_rule`). `report_only allow all` tries a whole file. Such clients can
+    /// use the proxy for whatever they like, but for its own pages and PURGE. A rule that has no
+    /// answer still refuses. None when there is no line. Not in Squid.
+    report_only: Vec<AccessRule> = Rules(""), "report_only allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";
     /// Who may cause a fetch from a server when the cache has no answer. Everyone when there is no
     /// rule.
     miss_access: Vec<AccessRule> = Rules(""), "miss_access allow|deny [!]ACL ...";
+    /// Whether the *name* of a host may lead to an address that is not of the public network: of
+    /// loopback, link-local (with the metadata of clouds), private, shared, multicast and reserved
+    /// networks, also within IPv6 addresses that stand for one of IPv4, and the addresses of this
+    /// machine. Not in Squid, which connects to all of them. Asked for each address that is to be
+    /// connected to, with that one alone (`dst`). Of several addresses only those that may be are
+    /// connected to; a request without any gets 403.
+    ///
+    /// Without a line that applies, such an address is refused, unless the rule of `http_access` or
+    /// `adapted_http_access` that lets the request in names its destination: with a `dstdomain`,
+    /// `dstdom_regex`, `dst` or `url_regex` that matches, and would not match any other host (one
+    /// that names all of `.com`, or the path alone, does not count). Only names are judged whose
+    /// addresses come from name servers: no address in a URL, no `localhost`, no name of the hosts
+    /// file; and neither `cache_peer`, nor the `defaultsite` of a port with `accel`, nor the
+    /// address that the client of an intercepted connection connected to. `allow all` opens it for
+    /// all names. `docs/refusals.md` has more.
+    private_destinations: Vec<AccessRule> = Rules(""), "private_destinations allow|deny [!]ACL ...";
     /// Which requests may be answered from the cache and stored. All cachable ones when there is no
     /// rule.
     cache | no_cache: Vec<AccessRule> = Rules(""), "cache allow|deny [!]ACL ...";
@@ -116,6 +148,23 @@ macro_rules! working {
     /// as in Squid a new one is not counted, so there can be one more. -1 is no limit. Those above
     /// it are closed before they are read.
     client_ip_max_connections: Option<u32> = Limit("-1"), "client_ip_max_connections NUMBER|-1";
+    /// How much of the proxy each client may use. The first line whose ACLs all match holds for a
+    /// request that `http_access` has let in; `none` is a line without limits, and so is none at
+    /// all. Not in Squid. A request over budget gets 429 with Retry-After.
+    ///
+    /// `requests=NUMBER/PERIOD` and at most `burst=NUMBER` at once (by default NUMBER);
+    /// `bytes=SIZE/PERIOD`, sent to and received from the client as bodies and heads of answers,
+    /// bodies of requests and in tunnels; `tunnels=NUMBER` that are open at one time, by CONNECT or
+    /// Upgrade. A period is `s`, `min`, `hour` or `day`; what is used comes back evenly, not at the
+    /// end of a period. An answer or a tunnel that uses the budget up is cut off; an answer from
+    /// memory or in one piece is sent whole, and what is too much is owed. `key=user` adds up the
+    /// use of a user (from `proxy_auth`, or whom a helper of `external_acl_type` names), and of a
+    /// client without one by its address; `key=address`, the default, that of an address, of IPv6
+    /// that of its network (/64). With `follow_x_forwarded_for` it is the address found there.
+    /// Pages of the proxy's own do not count. Each line has accounts of its own. They survive a
+    /// reconfiguration as long as the line has the same words, and no restart. `docs/refusals.md`
+    /// has more.
+    client_budget: Vec<BudgetRule> = Budgets(""), "client_budget none|LIMIT=VALUE ... [[!]ACL ...]";
     /// Requests that never go through a peer.
     always_direct: Vec<AccessRule> = Rules(""), "always_direct allow|deny [!]ACL ...";
     /// Requests that may only go through a peer.

@@ -5,9 +5,14 @@ use super::directive::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Logs" {
-    /// A named format of access log lines. `squid`, `common`, `combined`, `referrer` and
-    /// `useragent` are built in.
+    /// A named format of access log lines. `squid`, `common`, `combined`, `referrer`, `useragent`
+    /// and `json` are built in; the last one, which Squid does not have, gives way to one that the
+    /// file defines.
     logformat: Vec<LogFormat> = LogFormats(""), "logformat NAME FORMAT";
+    /// A named format in JSON: one object for each line, with these fields in their order. A field
+    /// is a name of the table, or `NAME=%CODE` with a code of `logformat`. Strings, numbers and
+    /// their escapes are right whatever a client sends: `docs/logs.md` has more. Not in Squid.
+    logformat_json: Vec<LogFormat> = JsonLogFormats(""), "logformat_json NAME FIELD|NAME=%CODE ...";
     /// Where requests are logged: a file (`stdio:`), `/dev/stdout`, a program (`daemon:`, see
     /// `logfile_daemon`), `syslog:facility.priority`, `udp://host:port`, `tcp://host:port`, or
     /// `none`, which keeps matching requests out of the following logs. Each request has one line,
@@ -45,6 +50,10 @@ macro_rules! working {
     logfile_rotate: u32 = Count("10"), "logfile_rotate NUMBER";
     /// Whether the query part of URLs is left out of logs.
     strip_query_terms: bool = OnOff("on"), "strip_query_terms on|off";
+    /// The part of clients' addresses that access.log has: the other bits are 0. A mask for IPv4
+    /// concerns IPv4 only, and one for IPv6 IPv6. Rules see the whole address, and so do the
+    /// questions to helpers.
+    client_netmask: Option<IpAddr> = AnyAddress("any_addr"), "client_netmask MASK";
     /// The level of messages in `cache_log`: Squid's levels, 0 to 9. There are no sections: the
     /// level of `ALL` counts, or without it the highest one.
     debug_options: Vec<String> = DebugOptions("ALL,1"), "debug_options SECTION,LEVEL ...";
@@ -54,9 +63,6 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Logs":
-    Unsupported("addresses are logged whole so far") {
-        "client_netmask", "client_netmask MASK", "Which part of clients' addresses is logged.";
-    }
     Unsupported("every request counts in the statistics so far") {
         "stats_collection", "stats_collection allow|deny [!]ACL ...", "Which requests count in the statistics.";
     }

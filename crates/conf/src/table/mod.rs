@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod cache;
+mod delays;
 mod directive;
 mod logs;
 mod network;
@@ -18,6 +19,7 @@ mod peers;
 mod rewriting;
 mod timeouts;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use humboldt_policy::Policy;
@@ -77,10 +79,11 @@ macro_rules! emit {
     };
 }
 
-access::working! { pages_working rewriting_working network_working peers_working cache_working logs_working timeouts_working admin_working emit => }
+access::working! { pages_working rewriting_working network_working peers_working delays_working cache_working logs_working timeouts_working admin_working emit => }
 
 use admin::working as admin_working;
 use cache::working as cache_working;
+use delays::working as delays_working;
 use logs::working as logs_working;
 use network::working as network_working;
 use pages::working as pages_working;

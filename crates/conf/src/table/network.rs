@@ -6,15 +6,16 @@ macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
     /// Where to listen. `accel` makes an accelerator in front of servers; `intercept` takes
-    /// connections that a packet filter redirects. Without any line it is port 3128 of every
+    /// connections that a packet filter redirects. `unix:/path` is a Unix socket, and `socks` lets
+    /// clients speak SOCKS5 ([tunnels.md](tunnels.md)). Without any line it is port 3128 of every
     /// address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
-        "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
+        "http_port [ADDRESS:]PORT|unix:/PATH [accel|intercept] [OPTION ...]";
     /// Where to listen with TLS: for an accelerator with `accel`, otherwise for a proxy that is
     /// talked to through TLS (`curl -x https://…`). It has the options of `http_port` too. Files
     /// are read when squid.conf is; a reconfiguration reads them again. See docs/tls.md.
     https_port: Vec<HttpPort> = HttpsPorts(""),
-        "https_port [ADDRESS:]PORT [accel] tls-cert=FILE [OPTION ...]";
+        "https_port [ADDRESS:]PORT|unix:/PATH [accel] tls-cert=FILE [OPTION ...]";
     /// TLS to servers: of accelerators, and for absolute `https://` URLs. Servers are verified by
     /// the authorities of the system and `cafile=`. Several lines add up.
     tls_outgoing_options: TlsOutgoing = OutgoingTls(""), "tls_outgoing_options OPTION ...";
@@ -123,20 +124,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
     }
     Unsupported("no fault of a certificate is forgiven: see `cafile=`, `domain=` and `flags=` of `tls_outgoing_options`") {
         "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
-    }
-    Unsupported("delay pools are not implemented yet: no traffic is slowed down") {
-        "delay_pools", "delay_pools NUMBER", "Number of pools that limit bandwidth.";
-        "delay_class", "delay_class POOL CLASS", "Kind of a pool.";
-        "delay_access", "delay_access POOL allow|deny [!]ACL ...", "Which requests a pool slows down.";
-        "delay_parameters", "delay_parameters POOL RATE/SIZE ...", "Rates of a pool.";
-        "delay_initial_bucket_level", "delay_initial_bucket_level PERCENT", "How full pools start.";
-        "delay_pool_uses_indirect_client", "delay_pool_uses_indirect_client on|off", "Whether pools see the address found by `follow_x_forwarded_for`.";
-        "client_delay_pools", "client_delay_pools NUMBER", "Number of pools that limit data from clients.";
-        "client_delay_initial_bucket_level", "client_delay_initial_bucket_level PERCENT", "How full those pools start.";
-        "client_delay_parameters", "client_delay_parameters POOL SPEED MAX", "Rates of such a pool.";
-        "client_delay_access", "client_delay_access POOL allow|deny [!]ACL ...", "Which clients such a pool slows down.";
-        "response_delay_pool", "response_delay_pool NAME [OPTION=VALUE ...]", "A named pool for answers to clients.";
-        "response_delay_pool_access", "response_delay_pool_access NAME allow|deny [!]ACL ...", "Which answers it slows down.";
     }
     Ignored("the system's own sizes and methods are used") {
         "tcp_recv_bufsize", "tcp_recv_bufsize SIZE", "Size of receive buffers.";

@@ -73,9 +73,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "ftp_telnet_protocol", "ftp_telnet_protocol on|off", "Whether bytes 255 are doubled.";
         "ftp_client_idle_timeout", "ftp_client_idle_timeout TIME", "Longest idle time of an FTP client.";
     }
-    Ignored("messages are always parsed strictly (RFC 9112)") {
-        "uri_whitespace", "uri_whitespace strip|deny|allow|encode|chop", "The treatment of request targets with white space in them.";
-    }
     Ignored("mail is not sent") {
         "mail_from", "mail_from ADDRESS", "Sender of mail about a crash.";
         "mail_program", "mail_program COMMAND", "Program that sends it.";

@@ -18,6 +18,18 @@ macro_rules! working {
     nonhierarchical_direct: bool = OnOff("on"), "nonhierarchical_direct on|off";
     /// Try the server before the parents.
     prefer_direct: bool = OnOff("off"), "prefer_direct on|off";
+    /// Port of UDP on which other caches ask with ICP, version 2, whether an object is here; 0 is
+    /// none. An object counts that a request could have without asking a server, in memory or on
+    /// disk. Peers of this proxy are not asked.
+    icp_port | udp_port: u16 = UdpPort("0"), "icp_port PORT";
+    /// Who may ask with ICP. Nobody without a rule.
+    icp_access: Vec<AccessRule> = Rules(""), "icp_access allow|deny [!]ACL ...";
+    /// Whether a stale object counts as a hit for those who ask with ICP.
+    icp_hit_stale: bool = OnOff("off"), "icp_hit_stale on|off";
+    /// Whether queries with ICP have lines in access.log.
+    log_icp_queries: bool = OnOff("on"), "log_icp_queries on|off";
+    /// Address on which queries with ICP come.
+    udp_incoming_address: Option<IpAddr> = AnyAddress("any_addr"), "udp_incoming_address ADDRESS|any_addr";
     /// How long a peer is not used after connecting to it has failed `connect-fail-limit` times in
     /// a row.
     dead_peer_timeout: Duration = Seconds("10 seconds"), "dead_peer_timeout TIME";
@@ -29,15 +41,8 @@ pub(super) use working;
 pub(super) const KNOWN: &[Directive] = known! { "Peers":
     Unsupported("queries between caches (ICP, HTCP, digests) are not implemented yet") {
         "neighbor_type_domain", "neighbor_type_domain NAME TYPE DOMAIN ...", "Changes the kind of a peer for some domains.";
-        "icp_port" | "udp_port", "icp_port PORT", "Where to listen for ICP; 0 for not at all.";
         "htcp_port", "htcp_port PORT", "Where to listen for HTCP; 0 for not at all.";
-        "icp_access", "icp_access allow|deny [!]ACL ...", "Who may ask with ICP.";
-        "htcp_access", "htcp_access allow|deny [!]ACL ...", "Who may ask with HTCP.";
-        "htcp_clr_access", "htcp_clr_access allow|deny [!]ACL ...", "Who may purge with HTCP.";
-        "log_icp_queries", "log_icp_queries on|off", "Whether ICP queries are logged.";
-        "udp_incoming_address", "udp_incoming_address ADDRESS", "Address to receive queries on.";
         "udp_outgoing_address", "udp_outgoing_address ADDRESS", "Address to send queries from.";
-        "icp_hit_stale", "icp_hit_stale on|off", "Whether stale objects are announced as hits.";
         "icp_query_timeout", "icp_query_timeout MILLISECONDS", "How long replies are waited for; 0 adapts.";
         "maximum_icp_query_timeout", "maximum_icp_query_timeout MILLISECONDS", "Upper bound of the adapted time.";
         "minimum_icp_query_timeout", "minimum_icp_query_timeout MILLISECONDS", "Lower bound of the adapted time.";
@@ -51,6 +56,10 @@ pub(super) const KNOWN: &[Directive] = known! { "Peers":
         "digest_swapout_chunk_size", "digest_swapout_chunk_size SIZE", "Bytes of the digest written at a time.";
         "digest_rebuild_chunk_percentage", "digest_rebuild_chunk_percentage PERCENT", "Part of the index scanned at a time.";
         "cache_miss_revalidate", "cache_miss_revalidate on|off", "Whether a client's conditional request is passed on when the object is not stored.";
+    }
+    Ignored("there is no HTCP here, so nobody can ask with it") {
+        "htcp_access", "htcp_access allow|deny [!]ACL ...", "Who may ask with HTCP.";
+        "htcp_clr_access", "htcp_clr_access allow|deny [!]ACL ...", "Who may purge with HTCP.";
     }
     Unsupported("distances to servers are not measured") {
         "minimum_direct_hops", "minimum_direct_hops NUMBER", "Servers nearer than this are contacted directly.";

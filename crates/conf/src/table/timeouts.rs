@@ -9,6 +9,10 @@ macro_rules! working {
     forward_timeout: Duration = Seconds("4 minutes"), "forward_timeout TIME";
     /// Most attempts to forward a request.
     forward_max_tries: u32 = Count("25"), "forward_max_tries NUMBER";
+    /// Whether another parent, or the server itself, is tried when an answer has the status 403,
+    /// 500, 501 or 503 (for 502 and 504 it always is), and the request can be sent again. If no
+    /// other way brings an answer, the client gets this one.
+    retry_on_error: bool = OnOff("off"), "retry_on_error on|off";
     /// Longest time to connect to a server.
     connect_timeout: Duration = Seconds("1 minute"), "connect_timeout TIME";
     /// Longest time to connect to a peer.
@@ -47,6 +51,12 @@ macro_rules! working {
     /// case if the end of its head or body would be in doubt. Requests of clients are always read
     /// strictly: a bare LF, a folded line or two lengths are a 400 (RFC 9112).
     relaxed_header_parser: RelaxedParser = RelaxedParserKind("on"), "relaxed_header_parser on|warn|off";
+    /// The treatment of blanks and tabs in a request target: the request is refused with 400
+    /// (`deny`), or they are left out (`strip`), percent-encoded (`encode`), or end the target
+    /// (`chop`). `allow` is `encode` here. Differs from Squid, whose default is `strip`: such a
+    /// target may be made to pass by a filter. One that begins or ends with white space is always
+    /// refused.
+    uri_whitespace: UriWhitespace = UriWhitespaceKind("deny"), "uri_whitespace strip|deny|allow|encode|chop";
     /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as
     /// Content-Length or the sum of the chunk sizes exceeds it. Differs from Squid, whose default
     /// is no limit: a length made to overflow a 32-bit number would hold a connection to a server
@@ -63,8 +73,5 @@ pub(super) const KNOWN: &[Directive] = known! { "Limits and timeouts":
     }
     Ignored("at most 64 KB of a request wait in memory; the client has to wait then") {
         "client_request_buffer_max_size", "client_request_buffer_max_size SIZE", "Most bytes of a request that wait in memory to be sent on.";
-    }
-    Unsupported("a server's answer is passed on, whatever its status") {
-        "retry_on_error", "retry_on_error on|off", "Whether another address or peer is tried when a server answers with an error.";
     }
 };

@@ -215,7 +215,7 @@ const HIERARCHY_CODES: [&str; 23] = [
 
 /// The names of errors, of this program and of Squid; `%err_code` in logs. `ERR_NONE`: there was no
 /// error.
-const ERRORS: [&str; 62] = [
+const ERRORS: [&str; 64] = [
     "ERR_NONE",
     "ERR_ACCESS_DENIED",
     "ERR_ACCESS_UNDECIDED",
@@ -255,7 +255,9 @@ const ERRORS: [&str; 62] = [
     "ERR_NOT_FOUND",
     "ERR_NO_RELAY",
     "ERR_ONLY_IF_CACHED_MISS",
+    "ERR_OVER_BUDGET",
     "ERR_PRECONDITION_FAILED",
+    "ERR_PRIVATE_DESTINATION",
     "ERR_PROTOCOL_UNKNOWN",
     "ERR_READ_ERROR",
     "ERR_READ_TIMEOUT",
@@ -385,7 +387,7 @@ pub struct RuleSource {
     pub text: String,
     /// Name of the file, as it was given or included.
     pub file: String,
-    /// Line in that file, from 1.
+    /// Line in that file, from 1; 0 for what holds without a line: `file` is the directive then.
     pub line: u32,
 }
 
@@ -399,13 +401,19 @@ impl RuleSource {
 
     /// `FILE:LINE`.
     pub fn place(&self) -> String {
-        format!("{}:{}", self.file, self.line)
+        match self.line {
+            0 => self.file.clone(),
+            line => format!("{}:{line}", self.file),
+        }
     }
 }
 
 impl std::fmt::Display for RuleSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({}:{})", self.text, self.file, self.line)
+        match self.line {
+            0 => f.write_str(&self.text),
+            line => write!(f, "{} ({}:{line})", self.text, self.file),
+        }
     }
 }
 

@@ -15,19 +15,19 @@ pub struct AccessLog {
     pub dies_on_error: bool,
     /// `rotate=`
     pub rotate: Option<u32>,
-    /// Name of a built-in format (`squid`, `common`, `combined`, `referrer`, `useragent`) or of a
-    /// [`LogFormat`].
+    /// Name of a built-in format (`squid`, `common`, `combined`, `referrer`, `useragent`, `json`)
+    /// or of a [`LogFormat`].
     pub format: String,
     /// All must match; empty logs everything.
     pub terms: Vec<AclTerm>,
 }
 
-/// One `logformat` definition.
+/// One definition of `logformat` or `logformat_json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     /// Its name.
     pub name: String,
-    /// The text with `%` codes, as written.
+    /// The text with `%` codes, or the fields, as written.
     pub format: String,
 }
 

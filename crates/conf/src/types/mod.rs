@@ -2,6 +2,8 @@
 
 mod access;
 mod auth;
+mod budgets;
+mod delays;
 mod helpers;
 mod logs;
 mod marks;
@@ -19,6 +21,10 @@ pub use auth::{
     AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
     OfferedSchemes, PasswordCheck,
 };
+pub use budgets::{BudgetKey, BudgetLimits, BudgetRule, Rate};
+pub use delays::{
+    DelayAccess, DelayClass, DelayParameters, DelayRate, ResponsePool, ResponsePoolAccess,
+};
 pub use helpers::{
     ExternalAclType, HelperChildren, OnTimeout, ReplacementPart, RewriteTimeout, StoreIdRule,
 };
@@ -28,7 +34,8 @@ pub(crate) use marks::parse_u32;
 pub use marks::{MarkRule, NetfilterMark, QosFlows, QosMarks, TosRule};
 pub use network::{
     CachePeer, ConnectionAuth, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain,
-    PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
+    PeerKind, PeerLogin, PeerSelection, PortMode, RelaxedParser, Socks, TcpKeepalive, UnixPlace,
+    UriWhitespace,
 };
 pub use notes::{Annotation, NoteRule};
 pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};

@@ -1,6 +1,7 @@
 //! Ports, peers and addresses.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{AccessRule, AclTerm, TlsOutgoing, TlsPort};
@@ -38,14 +39,48 @@ pub struct TcpKeepalive {
     pub timeout_s: u32,
 }
 
+/// The place of a port that is a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixPlace {
+    /// The file.
+    pub path: PathBuf,
+    /// `mode=`: the rights of the file. Who may write to it may connect.
+    pub mode: u32,
+    /// `user=`: its owner, by name or number; the user that the program runs as by default.
+    pub user: Option<String>,
+    /// `group=`
+    pub group: Option<String>,
+}
+
+impl UnixPlace {
+    /// `mode=` by default.
+    pub const MODE: u32 = 0o660;
+}
+
+/// `socks`: whether clients of a port may speak SOCKS5.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Socks {
+    /// HTTP alone.
+    #[default]
+    No,
+    /// SOCKS5 or HTTP: the first byte of a connection tells.
+    Too,
+    /// SOCKS5 alone.
+    Only,
+}
+
 /// One `http_port` or `https_port`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpPort {
+    /// A Unix socket instead of an address and a port.
+    pub unix: Option<UnixPlace>,
+    /// Whether clients may speak SOCKS5.
+    pub socks: Socks,
     /// Address to listen on; `None` for all of them (or for those of `host`, when that is set).
     pub addr: Option<IpAddr>,
     /// Host name given instead of an address, to be resolved at start.
     pub host: Option<String>,
-    /// TCP port, never 0.
+    /// TCP port; 0 only for a Unix socket.
     pub port: u16,
     /// Kind of traffic.
     pub mode: PortMode,
@@ -146,6 +181,8 @@ pub struct CachePeer {
     pub login: Option<PeerLogin>,
     /// `no-tproxy`: it sees this proxy's address, never a client's.
     pub no_tproxy: bool,
+    /// Delay pools do not slow its answers down.
+    pub no_delay: bool,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
     /// `connect-timeout=`.
@@ -211,6 +248,20 @@ pub enum RelaxedParser {
     Warn,
     /// They are refused.
     Off,
+}
+
+/// Treatment of white space in request targets (`uri_whitespace`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum UriWhitespace {
+    /// The request is refused.
+    #[default]
+    Deny,
+    /// It is left out.
+    Strip,
+    /// It is percent-encoded.
+    Encode,
+    /// The target ends before it.
+    Chop,
 }
 
 /// Treatment of X-Forwarded-For (`forwarded_for`).

@@ -6,10 +6,12 @@
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
 use humboldt_http::{FieldSink, Fields, Version};
 use humboldt_net::Stream;
@@ -17,6 +19,7 @@ use humboldt_net::marks::PacketMarks;
 use humboldt_store::StoredHead;
 
 use super::faults::{ClientLost, ResetReason};
+use super::limits::Limits;
 use super::requests::RequestBody;
 use super::socket::Socket;
 use crate::buffers::Input;
@@ -96,6 +99,8 @@ pub struct H1Client {
     waits: bool,
     /// Marks of the packets that are sent.
     marks: PacketMarks,
+    /// What limits the pace of the client, if anything does.
+    limits: Option<Box<Limits>>,
 }
 
 /// The result of a write.
@@ -140,11 +145,31 @@ impl H1Client {
             sent_before_head: None,
             waits: false,
             marks: PacketMarks::default(),
+            limits: None,
+        }
+    }
+
+    /// Limits the pace of all that is sent on the connection.
+    pub(crate) fn limit_connection(&mut self, buckets: Vec<Arc<TokenBucket>>) {
+        self.limits = Limits::of_connection(buckets);
+    }
+
+    /// Limits the pace of the answer that begins, too.
+    pub(super) fn limit_answer(&mut self, buckets: Vec<Arc<TokenBucket>>) {
+        self.limits = Limits::of_answer(self.limits.take(), buckets);
+    }
+
+    /// How many of `most` bytes may be sent now.
+    fn allowance(&mut self, most: u64) -> u64 {
+        match &mut self.limits {
+            None => most,
+            Some(limits) => limits.pace.allowance(most),
         }
     }
 
     /// Forgets the answer before.
     pub(super) fn begin_answer(&mut self) {
+        self.limits = self.limits.take().and_then(Limits::end_answer);
         self.after = After::Abort;
         (self.body, self.length) = (None, BodyLength::None);
         (self.sent_bytes, self.sent_before_head) = (0, None);
@@ -166,6 +191,11 @@ impl H1Client {
         // Behind the head of CONNECT, what is there already may be meant for a tunnel.
         self.persists = self.wants_more && (self.persists || self.input.is_empty());
         self.persists && self.body.is_none() && self.may_continue()
+    }
+
+    /// The last chunk ends a body in HTTP/1.1, and the end of the connection in HTTP/1.0.
+    pub(super) fn can_cut_off(&self) -> bool {
+        self.version != Version::Http10 || self.socket.stream.has_reset()
     }
 
     pub(super) fn close_behind(&mut self) {
@@ -236,11 +266,29 @@ impl H1Client {
         self.after = After::Over;
     }
 
+    /// Begins, and ends, an answer that is not one of HTTP.
+    pub(super) fn send_bytes(&mut self, bytes: &[u8], after: After) {
+        self.sent_before_head = Some(self.sent_bytes);
+        self.make_out();
+        self.out.extend_from_slice(bytes);
+        self.framing = Framing::None;
+        self.encoder = BodyEncoder::new(Framing::None);
+        self.piece = Piece::default();
+        self.after = after;
+    }
+
     pub(super) fn try_send<B: BodySlices + ?Sized>(
         &mut self,
         body: &B,
     ) -> Result<Option<u64>, ClientLost> {
         loop {
+            // With a limit, much that is kept must not go out in one piece.
+            if self.limits.is_some()
+                && self.out.len() - self.out_sent > COPY_BYTES_MAX
+                && !self.try_flush()?
+            {
+                return Ok(None);
+            }
             match self.send_some(body)? {
                 // All that was taken was kept bytes. That none of the body was must not look as if
                 // there was none: the caller would go on behind it.
@@ -254,6 +302,10 @@ impl H1Client {
     /// Sends kept bytes and some of the body, with one write at most.
     fn send_some<B: BodySlices + ?Sized>(&mut self, body: &B) -> Result<Sent, ClientLost> {
         let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
+        let most_bytes = self.allowance(most_bytes);
+        if most_bytes == 0 {
+            return Ok(Sent::Nothing);
+        }
         let mut parts = [IoSlice::new(&[]); PARTS_MAX];
         let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
         let offered = parts.iter().skip(1).take(count).map(|part| part.len()).sum();
@@ -295,7 +347,13 @@ impl H1Client {
 
     pub(super) fn try_flush(&mut self) -> Result<bool, ClientLost> {
         while self.keeps_something() {
+            let kept_bytes = (self.out.len() - self.out_sent) as u64;
+            let most = usize::try_from(self.allowance(kept_bytes)).unwrap_or(usize::MAX);
+            if most == 0 {
+                return Ok(false);
+            }
             let kept = self.out.get(self.out_sent..).unwrap_or_default();
+            let kept = kept.get(..most).unwrap_or(kept);
             match self.socket.stream.try_write(kept) {
                 Ok(0) => return Err(self.lost_by(io::ErrorKind::WriteZero)),
                 Ok(written) => _ = self.advance(written, 0),
@@ -329,6 +387,9 @@ impl H1Client {
     fn advance(&mut self, written: usize, offered: usize) -> u64 {
         self.waits = false;
         self.sent_bytes += written as u64;
+        if let Some(limits) = &mut self.limits {
+            limits.pace.spend(written as u64);
+        }
         self.io.count(Counter::ClientOutBytes, written as u64);
         let of_kept = written.min(self.out.len() - self.out_sent);
         self.out_sent += of_kept;
@@ -368,6 +429,13 @@ impl H1Client {
     }
 
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientLost>> {
+        if let Some(limits) = self.limits.as_mut().filter(|limits| limits.pace.is_waiting()) {
+            // Nobody waits for the client, so its time to take something does not run.
+            self.waits = false;
+            self.socket.deadline.disarm();
+            let waited = ready!(limits.poll(cx, &self.socket, self.half_closed));
+            return Poll::Ready(waited.map_err(|()| self.lost_by(io::ErrorKind::NotConnected)));
+        }
         if !self.waits {
             self.waits = true;
             self.socket.deadline.arm(self.write_timeout);
@@ -453,6 +521,10 @@ impl H1Client {
     }
 
     pub(super) fn unacknowledged_bytes(&self) -> Option<usize> {
+        // A client that a limit holds up takes all that it is sent.
+        if self.limits.as_ref().is_some_and(|limits| limits.pace.is_waiting()) {
+            return None;
+        }
         humboldt_sys::tcp::unacknowledged_bytes(&self.socket.stream).ok()
     }
 
@@ -463,7 +535,8 @@ impl H1Client {
     pub(super) fn tunnel(&mut self) -> TunnelEnd {
         self.after = After::Over;
         let early = std::mem::take(&mut self.input).into_bytes(&self.io.read_buffers);
-        TunnelEnd::client(Rc::clone(&self.socket), early)
+        let pace = self.limits.take().map(|limits| limits.pace);
+        TunnelEnd::client(Rc::clone(&self.socket), early, pace)
     }
 
     /// A buffer for kept bytes.

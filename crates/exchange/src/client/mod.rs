@@ -3,15 +3,19 @@
 mod faults;
 mod gone;
 pub(crate) mod h1;
+mod limits;
 pub(crate) mod requests;
 mod socket;
+pub(crate) mod socks;
 mod unreadable;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, RequestHead};
 use humboldt_net::marks::PacketMarks;
@@ -25,6 +29,7 @@ pub use h1::H1Client;
 pub(crate) use requests::Event;
 pub use requests::Refused;
 pub(crate) use socket::{BROKEN, CLOSED, Socket};
+pub use socks::{SocksClient, SocksSettings};
 pub use unreadable::Unreadable;
 
 /// One request of a client, and its answer.
@@ -37,6 +42,8 @@ pub use unreadable::Unreadable;
 pub enum ClientExchange {
     /// On a connection of HTTP/1.
     H1(H1Client),
+    /// On a connection of SOCKS5.
+    Socks(SocksClient),
     /// In memory.
     Memory(ClientSide),
 }
@@ -45,6 +52,8 @@ macro_rules! each {
     ($exchange:expr, $client:ident => $do:expr) => {
         match $exchange {
             ClientExchange::H1($client) => $do,
+            // The connection is one of HTTP/1, but for what is sent.
+            ClientExchange::Socks(SocksClient { h1: $client, .. }) => $do,
             ClientExchange::Memory($client) => $do,
         }
     };
@@ -64,8 +73,22 @@ impl ClientExchange {
     /// Marks the packets that are sent from now on.
     pub fn mark_packets(&mut self, marks: PacketMarks) {
         match self {
-            Self::H1(client) => client.mark_packets(marks),
+            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
+                client.mark_packets(marks);
+            }
             // There are no packets.
+            Self::Memory(_) => {}
+        }
+    }
+
+    /// Limits the pace of the answer that begins to that of these buckets. For a tunnel, it is the
+    /// pace of the bytes that the client gets.
+    pub fn limit_answer(&mut self, buckets: Vec<Arc<TokenBucket>>) {
+        match self {
+            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
+                client.limit_answer(buckets);
+            }
+            // Tests in memory have no clients at the end of a slow line.
             Self::Memory(_) => {}
         }
     }
@@ -92,7 +115,11 @@ impl ClientExchange {
 
     /// Passes an interim answer (1xx) on, to clients that know them (RFC 9110 15.2).
     pub fn send_interim(&mut self, head: &impl ReplyHead) {
-        each!(self, client => client.send_interim(head));
+        match self {
+            Self::H1(client) => client.send_interim(head),
+            Self::Socks(_) => {}
+            Self::Memory(client) => client.send_interim(head),
+        }
     }
 
     /// Keeps the connection open behind the answer that follows: another request belongs to this
@@ -101,7 +128,7 @@ impl ClientExchange {
     pub fn keep_open(&mut self) -> bool {
         match self {
             Self::H1(client) => client.keep_open(),
-            Self::Memory(_) => false,
+            Self::Socks(_) | Self::Memory(_) => false,
         }
     }
 
@@ -123,23 +150,39 @@ impl ClientExchange {
         .await
     }
 
+    /// Whether an answer whose length nobody knows can be cut off so that the client notices.
+    pub fn can_cut_off(&self) -> bool {
+        match self {
+            Self::H1(client) => client.can_cut_off(),
+            Self::Socks(_) | Self::Memory(_) => true,
+        }
+    }
+
     /// Closes the connection behind the answer that follows.
     pub fn close_behind(&mut self) {
         match self {
             Self::H1(client) => client.close_behind(),
-            Self::Memory(_) => {}
+            Self::Socks(_) | Self::Memory(_) => {}
         }
     }
 
     /// Begins the answer. The exchange writes its length, and all fields about the connection.
     pub fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
-        each!(self, client => client.send_head(head, length));
+        match self {
+            Self::H1(client) => client.send_head(head, length),
+            Self::Socks(client) => client.send_head(head),
+            Self::Memory(client) => client.send_head(head, length),
+        }
     }
 
     /// Begins an answer after which bytes of another protocol follow, both ways: to CONNECT, or a
     /// 101, where `upgrade` names the protocol.
     pub fn send_tunnel_head(&mut self, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
-        each!(self, client => client.send_tunnel_head(head, upgrade));
+        match self {
+            Self::H1(client) => client.send_tunnel_head(head, upgrade),
+            Self::Socks(client) => client.send_tunnel_head(),
+            Self::Memory(client) => client.send_tunnel_head(head, upgrade),
+        }
     }
 
     /// Sends kept bytes without waiting. `false`: the client takes no more now.
@@ -154,7 +197,11 @@ impl ClientExchange {
         &mut self,
         body: &B,
     ) -> Result<Option<u64>, ClientLost> {
-        each!(self, client => client.try_send(body))
+        match self {
+            Self::H1(client) => client.try_send(body),
+            Self::Socks(client) => client.try_send(body),
+            Self::Memory(client) => client.try_send(body),
+        }
     }
 
     /// Keeps a body of a few KiB, to go out together with its head; to a request that gets no body,
@@ -240,7 +287,9 @@ impl ClientExchange {
     /// connection when bytes are sent to it.
     pub fn gone(&self) -> impl Future<Output = ()> + use<> {
         let (socket, memory) = match self {
-            Self::H1(client) => (Some((Rc::clone(&client.socket), client.half_closed)), None),
+            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
+                (Some((Rc::clone(&client.socket), client.half_closed)), None)
+            }
             Self::Memory(client) => (None, Some(client.gone())),
         };
         async move {
@@ -279,7 +328,7 @@ impl ClientExchange {
     pub(crate) fn poll_request_near(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::H1(client) => client.poll_request_near(cx),
-            Self::Memory(_) => Poll::Ready(()),
+            Self::Socks(_) | Self::Memory(_) => Poll::Ready(()),
         }
     }
 
@@ -292,7 +341,7 @@ impl ClientExchange {
         match self {
             Self::H1(client) => client.poll_request(cx, head),
             // The only one was given with the exchange.
-            Self::Memory(_) => Poll::Ready(Event::End),
+            Self::Socks(_) | Self::Memory(_) => Poll::Ready(Event::End),
         }
     }
 
@@ -300,7 +349,7 @@ impl ClientExchange {
     pub(crate) fn next(&mut self) -> bool {
         match self {
             Self::H1(client) => client.next(),
-            Self::Memory(_) => false,
+            Self::Socks(_) | Self::Memory(_) => false,
         }
     }
 
@@ -315,14 +364,14 @@ impl ClientExchange {
     pub(crate) fn ended_by(&mut self, lost: ClientLost) -> Event {
         match self {
             Self::H1(client) => client.ended_by(lost),
-            Self::Memory(_) => Event::End,
+            Self::Socks(_) | Self::Memory(_) => Event::End,
         }
     }
 
     /// Ends the connection, in order where all was sent.
     pub(crate) async fn close(self) {
         match self {
-            Self::H1(client) => client.close().await,
+            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => client.close().await,
             Self::Memory(_) => {}
         }
     }

@@ -198,7 +198,7 @@ impl H1Client {
     }
 
     /// A head has come: an exchange begins.
-    fn begin(&mut self, head: &mut RequestHead, settings: &ClientSettings) -> Event {
+    pub(super) fn begin(&mut self, head: &mut RequestHead, settings: &ClientSettings) -> Event {
         self.parsed_bytes = 0;
         self.begin_answer();
         self.version = head.version;
@@ -270,7 +270,7 @@ impl H1Client {
     }
 
     /// Reads once behind the kept bytes; `false` when the client has closed its side.
-    fn poll_read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(super) fn poll_read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let io = Rc::clone(&self.io);
         let stream = &self.socket.stream;
         loop {

@@ -97,6 +97,10 @@ impl H1Server {
         self.peer
     }
 
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     pub(super) fn was_reused(&self) -> bool {
         self.was_reused
     }

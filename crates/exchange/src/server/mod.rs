@@ -65,6 +65,14 @@ impl ServerExchange {
         each!(self, Self, server => server.peer())
     }
 
+    /// Our end of the connection; `None` if there is no socket.
+    pub fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Self::H1(server) => server.local(),
+            Self::Memory(_) => None,
+        }
+    }
+
     /// Whether the connection has served another request before.
     pub fn was_reused(&self) -> bool {
         each!(self, Self, server => server.was_reused())

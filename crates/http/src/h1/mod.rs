@@ -16,6 +16,7 @@ mod error;
 mod framing;
 mod parse;
 mod relaxed;
+mod whitespace;
 mod write;
 
 pub use connection::{HopByHop, keep_alive, remove_named};

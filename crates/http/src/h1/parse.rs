@@ -7,9 +7,9 @@ use memchr::{memchr, memchr_iter, memchr3};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
-use super::relaxed;
+use super::{relaxed, whitespace};
 use crate::fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
-use crate::head::{HeadLimits, RequestHead, ResponseHead, Target};
+use crate::head::{HeadLimits, RequestHead, ResponseHead, Target, TargetWhitespace};
 use crate::method::{METHOD_BYTES_MAX, Method, Version};
 use crate::name::FieldName;
 use crate::uri;
@@ -46,8 +46,29 @@ pub fn parse_request(
 ) -> Result<Option<usize>, HeadError> {
     let Some(skipped) = skip_empty_lines(input)? else { return Ok(None) };
     let input = input.get(skipped..).unwrap_or_default();
-    let head_len = with_slots(limits, |slots| read_request(input, limits, slots, out))?;
+    let head_len = match with_slots(limits, |slots| read_request(input, limits, slots, out)) {
+        Err(HeadError::RequestLine) if limits.whitespace != TargetWhitespace::Refused => {
+            mended_request(input, limits, out)
+        }
+        strict => strict,
+    }?;
     Ok(head_len.map(|head_len| skipped + head_len))
+}
+
+/// Reads a head whose target has white space in it.
+fn mended_request(
+    input: &[u8],
+    limits: &HeadLimits,
+    out: &mut RequestHead,
+) -> Result<Option<usize>, HeadError> {
+    let line_max = limits.max_target_bytes.saturating_add(REQUEST_LINE_REST_BYTES);
+    let Some((line, used)) = whitespace::mended(input, limits.whitespace, line_max)? else {
+        return Ok(None);
+    };
+    let strict = HeadLimits { whitespace: TargetWhitespace::Refused, ..*limits };
+    let mended = [&line[..], input.get(used..).unwrap_or_default()].concat();
+    let head_len = with_slots(&strict, |slots| read_request(&mended, &strict, slots, out))?;
+    Ok(head_len.map(|head_len| head_len.saturating_sub(line.len()) + used))
 }
 
 type Slot<'b> = MaybeUninit<httparse::Header<'b>>;

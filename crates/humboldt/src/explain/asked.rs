@@ -4,14 +4,15 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use humboldt_acl::{Known, Login, RuleList, Subject};
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{Config, HttpPort, Need};
+use humboldt_conf::{Config, HttpPort, Need, PortMode};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
-use humboldt_http::{HeadLimits, Method, RequestHead};
-use humboldt_proxy::own_page_in;
+use humboldt_http::{HeadLimits, Method, RequestHead, TargetWhitespace};
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_proxy::{is_own_name, own_page_in};
 use humboldt_sys::local_time::utc_offset_s;
 
-use super::ExplainError;
+use super::end::ExplainError;
 use crate::cli::Cli;
 
 /// Largest head that is put together from the command line, as the default of
@@ -21,6 +22,7 @@ const LIMITS: HeadLimits = HeadLimits {
     max_fields: 256,
     max_target_bytes: 32 << 10,
     relaxed: true,
+    whitespace: TargetWhitespace::Refused,
 };
 
 /// A request with what is known about it.
@@ -31,6 +33,8 @@ pub(super) struct Asked {
     local_port: u16,
     port_name: Option<String>,
     is_internal: bool,
+    /// The port is for clients of a proxy.
+    knows_proxy: bool,
     user: Option<String>,
     /// The addresses of the host, once they have been looked up or given.
     addresses: Option<Vec<IpAddr>>,
@@ -39,18 +43,20 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The request of the command line.
-    pub(super) fn of(cli: &Cli, config: &Config) -> Result<Self, ExplainError> {
+    pub(super) fn of(cli: &Cli, snapshot: &Snapshot) -> Result<Self, ExplainError> {
         let [method, url] = &cli.asked[..] else {
             return Err(ExplainError::Usage("explain needs a method and a URL".to_owned()));
         };
         let mut asked = Self::new(method, url, &cli.headers, cli.src)
             .map_err(|why| ExplainError::Usage(format!("`{method} {url}` is no request: {why}")))?;
         asked.user.clone_from(&cli.user);
-        if let Some(port) = chosen_port(cli, config)? {
+        let port = chosen_port(cli, &snapshot.config)?;
+        if let Some(port) = port {
             asked.local_port = port.port;
             asked.port_name = Some(port.name.clone());
+            asked.knows_proxy = port.mode == PortMode::Forward;
         }
-        asked.is_internal = asked.is_own_page(config);
+        asked.is_internal = port.is_some_and(|port| asked.is_own_page(snapshot, port));
         asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
         Ok(asked)
     }
@@ -89,6 +95,7 @@ impl Asked {
             local_port: 0,
             port_name: None,
             is_internal: false,
+            knows_proxy: true,
             user: None,
             addresses: None,
             now_s: UnixMillis::now().secs(),
@@ -107,15 +114,17 @@ impl Asked {
 
     /// Whether it is for a page of the proxy's own: at an address of this machine, or under the
     /// proxy's name.
-    fn is_own_page(&self, config: &Config) -> bool {
+    fn is_own_page(&self, snapshot: &Snapshot, port: &HttpPort) -> bool {
         let is_page = own_page_in(self.url.path_and_query()).is_some();
-        let is_name = |name: &Option<String>| {
-            name.as_ref().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(self.url.host()))
-        };
-        let is_here = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
-            || is_name(&config.visible_hostname)
-            || is_name(&config.unique_hostname);
-        is_page && is_here && config.ports().any(|port| port.port == self.url.port())
+        let is_address = self.host_ip().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
+        let is_here = is_address && port.mode == PortMode::Forward
+            || is_own_name(snapshot, port, self.url.host());
+        is_page && is_here && snapshot.config.ports().any(|port| port.port == self.url.port())
+    }
+
+    /// Whether it is for a page of the proxy's own, as far as that is known.
+    pub(super) fn is_for_own_page(&self) -> bool {
+        self.is_internal
     }
 
     /// Whether it is a PURGE.
@@ -157,6 +166,18 @@ impl Asked {
         let host = String::from_utf8_lossy(self.url.host()).into_owned();
         let found = (host.as_str(), self.url.port()).to_socket_addrs();
         self.addresses = found.ok().map(|found| found.map(|address| address.ip()).collect());
+    }
+
+    /// Host of the URL.
+    pub(super) fn host(&self) -> &[u8] {
+        self.url.host()
+    }
+
+    /// The addresses of the host, as far as they are known; `None` for a host that is an address,
+    /// and on ports whose sites are configured or chosen by address.
+    pub(super) fn addresses_of_name(&self) -> Option<Option<&[IpAddr]>> {
+        let is_name = self.host_ip().is_none() && !self.is_internal && self.knows_proxy;
+        is_name.then_some(self.addresses.as_deref())
     }
 
     fn host_ip(&self) -> Option<IpAddr> {

@@ -13,8 +13,8 @@ use humboldt_conf::{AccessRule, AclDef};
 use humboldt_proxy::snapshot::Snapshot;
 
 use super::asked::Asked;
-use super::unknown::Missing;
-use super::{End, ExplainError, unknown_in};
+use super::end::{End, ExplainError};
+use super::unknown::{Missing, unknown_in};
 
 /// Longest line that is read, in bytes; the rest of a longer one counts as unreadable.
 const LINE_BYTES_MAX: usize = 128 << 10;
@@ -57,7 +57,10 @@ pub(super) fn replay(snapshot: &Snapshot, path: &Path) -> Result<(String, End), 
         let compiled = RuleList::compile(&snapshot.acls, rules, otherwise)?;
         Ok(List { rules: rules.to_vec(), compiled })
     };
-    let lists = [list(&config.http_access, false)?, list(&config.adapted_http_access, true)?];
+    let lists = Lists {
+        refusing: [list(&config.http_access, false)?, list(&config.adapted_http_access, true)?],
+        report_only: list(&config.report_only, false)?,
+    };
     let mut replay = Replay::default();
     let mut line = Vec::new();
     while read_line(&mut input, &mut line).map_err(failed)? {
@@ -98,10 +101,11 @@ impl<'a> Line<'a> {
         let code = words.next()?;
         let method = words.nth(1)?;
         let (url, user) = (words.next()?, words.next()?);
+        let way = words.next().unwrap_or_default();
         Some(Self {
             time_s: time.parse().ok()?,
             client: client.parse().ok()?,
-            was_denied: is_denied(code.split('/').next()?),
+            was_denied: is_denied(code) && !way.starts_with(AFTER_A_WAY),
             method,
             url,
             user: Some(user).filter(|user| *user != "-"),
@@ -109,9 +113,20 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer.
+/// The way of a request that was refused when its server was to be connected to
+/// (`private_destinations`).
+const AFTER_A_WAY: &str = "HIER_DIRECT/";
+
+/// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer, 429 about a budget.
 fn is_denied(code: &str) -> bool {
-    code.contains("_DENIED") && !code.contains("_REPLY")
+    code.contains("_DENIED") && !code.contains("_REPLY") && !code.ends_with("/429")
+}
+
+/// The lists that decide.
+struct Lists {
+    refusing: [List; 2],
+    /// Refusals of the requests that it allows are not made.
+    report_only: List,
 }
 
 /// A list with the rules that it is made of.
@@ -121,7 +136,7 @@ struct List {
 }
 
 impl Replay {
-    fn take(&mut self, line: &[u8], lists: &[List], acls: &[AclDef]) {
+    fn take(&mut self, line: &[u8], lists: &Lists, acls: &[AclDef]) {
         self.lines += 1;
         let text = String::from_utf8_lossy(line);
         let parsed = Line::parse(&text).and_then(|line| {
@@ -172,7 +187,7 @@ impl Replay {
 
 /// The rule that lets a request in (`Ok`) or refuses it; `None` if only the running proxy can tell.
 fn decide(
-    lists: &[List],
+    lists: &Lists,
     acls: &[AclDef],
     subject: &Subject<'_>,
     missing: Missing,
@@ -180,18 +195,31 @@ fn decide(
     let name = |list: &RuleList, rule| {
         list.source(rule).map_or_else(|| "the default".to_owned(), ToString::to_string)
     };
-    let mut allowed = String::new();
-    for List { rules, compiled: list } in lists {
-        let mut steps = list.steps(subject).zip(rules);
-        if steps.any(|((_, step), rule)| unknown_in(acls, rule, step, missing).is_some()) {
+    let verdict = |List { rules, compiled }: &List| {
+        let mut steps = compiled.steps(subject).zip(rules);
+        let is_unknown =
+            steps.any(|((_, step), rule)| unknown_in(acls, rule, step, missing).is_some());
+        if is_unknown {
             return None;
         }
-        match list.check(subject) {
-            Verdict::Allowed { rule } if allowed.is_empty() => allowed = name(list, rule),
-            Verdict::Allowed { .. } => {}
-            Verdict::Denied { rule, .. } => return Some(Err(name(list, rule))),
-            Verdict::Challenge { acl } => return Some(Err(format!("the ACL {acl} (login)"))),
+        Some(match compiled.check(subject) {
+            Verdict::Allowed { rule } => Ok(name(compiled, rule)),
+            Verdict::Denied { rule, .. } => Err(name(compiled, rule)),
+            Verdict::Challenge { rule, .. } => {
+                Err(format!("{}, which demands a login", name(compiled, Some(rule))))
+            }
             Verdict::Needs(_) => return None,
+        })
+    };
+    let mut allowed = String::new();
+    for list in &lists.refusing {
+        match verdict(list)? {
+            Ok(rule) if allowed.is_empty() => allowed = rule,
+            Ok(_) => {}
+            Err(rule) => match verdict(&lists.report_only)? {
+                Ok(_) => allowed = format!("report_only, although refused by {rule}"),
+                Err(_) => return Some(Err(rule)),
+            },
         }
     }
     Some(Ok(allowed))

@@ -1,35 +1,30 @@
 //! `-k explain`: which rules a request meets, which one decides, and why.
 
 mod asked;
+mod budget;
+mod destination;
+mod end;
 mod log;
 mod unknown;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use humboldt_acl::{AclError, Question, RuleList, Step, Verdict};
+use humboldt_acl::{Question, RuleList, Step, Verdict};
 use humboldt_conf::{AccessRule, AclDef, Config, Need, RuleSource, Severity};
 use humboldt_proxy::snapshot::Snapshot;
 
 use crate::cli::Cli;
 use crate::configuration::Source;
-use crate::error::StartError;
 use asked::Asked;
-use unknown::Missing;
+use end::{End, ExplainError};
+use unknown::{Missing, unknown_in};
 
 /// Exit status for a request that is refused, or if a replayed log would change.
 const REFUSED: u8 = 3;
 
 /// Exit status for a request whose rules need a fact that only the running proxy knows.
 const UNDECIDED: u8 = 4;
-
-/// The end of an explanation.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum End {
-    Allowed,
-    Refused,
-    Undecided,
-}
 
 /// Carries out the command.
 #[allow(clippy::print_stdout, clippy::print_stderr)]
@@ -50,43 +45,13 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
     }
 }
 
-/// Why nothing can be explained.
-#[derive(Debug, thiserror::Error)]
-enum ExplainError {
-    #[error("{0}")]
-    Start(#[from] StartError),
-    #[error("{0}")]
-    Rules(String),
-    #[error(
-        "{0}\nusage: humboldt -f FILE -k explain METHOD URL [--src IP] [--user NAME] [--header 'NAME: VALUE']"
-    )]
-    Usage(String),
-    #[error("cannot read {path}: {source}")]
-    Log { path: String, source: std::io::Error },
-}
-
-impl ExplainError {
-    fn status(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            _ => 1,
-        }
-    }
-}
-
-impl From<Vec<AclError>> for ExplainError {
-    fn from(errors: Vec<AclError>) -> Self {
-        Self::Rules(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-    }
-}
-
 fn explain(cli: &Cli) -> Result<(String, End), ExplainError> {
     let loaded = Source::of(cli)?.load(cli, Severity::Error)?;
     let snapshot = &*loaded.snapshot;
     if let Some(path) = &cli.against_log {
         return log::replay(snapshot, path);
     }
-    let asked = Asked::of(cli, &snapshot.config)?;
+    let asked = Asked::of(cli, snapshot)?;
     request(snapshot, asked)
 }
 
@@ -110,6 +75,12 @@ fn lists(config: &Config) -> Vec<List<'static>> {
     };
     let mut all = vec![
         list("http_access", &config.http_access, false, "may the client do this?"),
+        list(
+            "http_access_report_only",
+            &config.http_access_report_only,
+            true,
+            "and by the rules on trial, which refuse nothing?",
+        ),
         list("url_rewrite_access", &config.url_rewrite_access, true, "is the rewriter asked?"),
         list("adapted_http_access", &config.adapted_http_access, true, "may it after rewriting?"),
         list("store_id_access", &config.store_id_access, true, "is the store-id helper asked?"),
@@ -143,6 +114,24 @@ fn refuses(list: &List<'_>) -> bool {
     matches!(list.name.as_str(), "http_access" | "adapted_http_access" | "miss_access")
 }
 
+/// Whether refusals of this request are only reported: not those of the proxy's own pages and
+/// PURGE.
+fn reports_only(snapshot: &Snapshot, asked: &Asked) -> bool {
+    let list = snapshot.report_only.as_ref();
+    list.is_some_and(|list| {
+        let subject = asked.subject();
+        let acls = &snapshot.config.acl;
+        let mut steps = list.steps(&subject).zip(&snapshot.config.report_only);
+        !asked.is_purge()
+            && !asked.is_for_own_page()
+            && steps.all(|((_, step), rule)| {
+                let is_known = !matches!(step, Step::Needs(_) | Step::Challenge(_));
+                is_known && unknown_in(acls, rule, step, Missing::default()).is_none()
+            })
+            && list.check(&subject).is_allowed()
+    })
+}
+
 fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), ExplainError> {
     let config = &snapshot.config;
     let mut out = format!("{}\n", asked.describe());
@@ -155,6 +144,10 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
         asked.look_up_for(&rules);
         let _ = writeln!(out, "\n{}: {}", list.name, list.about);
         let decision = of_list(&mut out, &list, &rules, &asked, &config.acl);
+        if refuses(&list) && decision == End::Refused && reports_only(snapshot, &asked) {
+            out.push_str("  only reported: report_only allows this request\n");
+            continue;
+        }
         if refuses(&list) && decision != End::Allowed {
             end = decision;
             break;
@@ -164,6 +157,14 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             end = End::Refused;
             break;
         }
+    }
+    if end == End::Allowed {
+        let direct = destination::explain(&mut out, snapshot, &asked);
+        // A parent may be asked instead, and looks names up by itself.
+        end = if config.cache_peer.is_empty() { direct } else { end };
+    }
+    if end == End::Allowed {
+        budget::explain(&mut out, snapshot, &asked)?;
     }
     if end == End::Allowed && !config.http_reply_access.is_empty() {
         out.push_str("\nhttp_reply_access is asked about the answer, which is not known here.\n");
@@ -216,25 +217,6 @@ fn of_list(
 /// The line of a rule without the name of its list.
 fn words<'s>(list: &List<'_>, source: &'s RuleSource) -> &'s str {
     source.text.strip_prefix(&list.name).unwrap_or(&source.text).trim_start()
-}
-
-/// The ACL because of which it is not known here what a rule says. A rule is known not to match if
-/// one of its ACLs does not, and that one is known.
-fn unknown_in<'a>(
-    acls: &[AclDef],
-    rule: &'a AccessRule,
-    step: Step<'a>,
-    missing: Missing,
-) -> Option<&'a str> {
-    match step {
-        Step::Differs { acl, .. } => {
-            // The member of a group stands for the group.
-            let known = !unknown::is_unknown(acls, acl, missing, 0);
-            if known { None } else { Some(acl) }
-        }
-        Step::Applies => unknown::in_rule(acls, rule, missing),
-        Step::Challenge(_) | Step::Needs(_) => None,
-    }
 }
 
 fn said(step: Step<'_>) -> String {

@@ -1,5 +1,6 @@
 //! ACLs whose facts only the running proxy has: no explanation can tell whether they match.
 
+use humboldt_acl::Step;
 use humboldt_conf::{AccessRule, AclDef, AclKind};
 
 /// Groups within groups are looked into this deep.
@@ -28,17 +29,32 @@ impl Missing {
     }
 }
 
-/// The first ACL of a rule that cannot be known here.
-pub(super) fn in_rule<'a>(
+/// The ACL because of which it is not known here what a rule says. A rule is known not to match if
+/// one of its ACLs does not, and that one is known.
+pub(super) fn unknown_in<'a>(
     acls: &[AclDef],
     rule: &'a AccessRule,
+    step: Step<'a>,
     missing: Missing,
 ) -> Option<&'a str> {
+    match step {
+        Step::Differs { acl, .. } => {
+            // The member of a group stands for the group.
+            let known = !is_unknown(acls, acl, missing, 0);
+            if known { None } else { Some(acl) }
+        }
+        Step::Applies => in_rule(acls, rule, missing),
+        Step::Challenge(_) | Step::Needs(_) => None,
+    }
+}
+
+/// The first ACL of a rule that cannot be known here.
+fn in_rule<'a>(acls: &[AclDef], rule: &'a AccessRule, missing: Missing) -> Option<&'a str> {
     rule.terms.iter().map(|term| &*term.name).find(|name| is_unknown(acls, name, missing, 0))
 }
 
 /// Whether this ACL, or a member of it, cannot be known here.
-pub(super) fn is_unknown(acls: &[AclDef], name: &str, missing: Missing, depth: usize) -> bool {
+fn is_unknown(acls: &[AclDef], name: &str, missing: Missing, depth: usize) -> bool {
     let Some(acl) = acls.iter().find(|acl| acl.name.eq_ignore_ascii_case(name)) else {
         return false;
     };

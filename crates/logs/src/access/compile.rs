@@ -36,9 +36,22 @@ pub(super) struct Value {
     pub(super) width: usize,
     /// Longest text, in bytes.
     pub(super) precision: Option<usize>,
-    /// Name of a header field.
+    /// Name of a header field, or of annotations.
     pub(super) field: Option<Box<[u8]>>,
+    /// The separator of a list in that field, and the name of the member that is wanted.
+    pub(super) member: Option<(u8, Box<[u8]>)>,
     pub(super) time: TimeFormat,
+}
+
+impl Value {
+    pub(super) fn needs_fields(&self) -> bool {
+        self.code.is_some_and(is_field)
+    }
+}
+
+/// Whether it is a field of a message.
+fn is_field(code: LogCode) -> bool {
+    matches!(code, LogCode::RequestField | LogCode::AdaptedField | LogCode::ResponseField)
 }
 
 impl LogFormat {
@@ -64,7 +77,7 @@ impl LogFormat {
     }
 
     pub(super) fn needs_fields(&self) -> bool {
-        let wants = |step: &Step| matches!(step, Step::Value(value) if value.code == Some(LogCode::RequestField));
+        let wants = |step: &Step| matches!(step, Step::Value(value) if value.needs_fields());
         self.steps.iter().any(wants)
     }
 }
@@ -83,22 +96,38 @@ fn compile_value(value: &LogValue<'_>) -> Result<Value, String> {
         Some('"') => Some(Escape::Quotes),
         Some('[') => Some(Escape::Brackets),
         Some('#') => Some(Escape::PercentAll),
+        Some('/') => Some(Escape::Shell),
         Some(_) => Some(Escape::AsIs),
         None => None,
     };
-    let is_time = matches!(value.code, Some(LogCode::LocalTime | LogCode::GmtTime));
-    let time = match value.argument {
+    let LogValue { left, zero, width, precision, .. } = *value;
+    Ok(Value { escape, left, zero, width, precision, ..compile_code(value.code, value.argument)? })
+}
+
+/// A code with its argument, and no modifiers.
+pub(super) fn compile_code(code: Option<LogCode>, argument: Option<&str>) -> Result<Value, String> {
+    let is_time = matches!(code, Some(LogCode::LocalTime | LogCode::GmtTime));
+    let time = match argument {
         format if is_time => TimeFormat::compile(format.unwrap_or(time_format::DEFAULT))?,
         _ => TimeFormat::default(),
     };
+    let (field, member) = match argument.and_then(|argument| argument.split_once(':')) {
+        Some((name, member)) if code.is_some_and(is_field) => {
+            let separator = member.bytes().next().filter(|byte| b",;:".contains(byte));
+            let member = member.get(usize::from(separator.is_some())..).unwrap_or_default();
+            (Some(name), Some((separator.unwrap_or(b','), member.as_bytes().into())))
+        }
+        _ => (argument, None),
+    };
     Ok(Value {
-        code: value.code,
-        escape,
-        left: value.left,
-        zero: value.zero,
-        width: value.width,
-        precision: value.precision,
-        field: value.argument.map(|name| name.as_bytes().into()),
+        code,
+        escape: None,
+        left: false,
+        zero: false,
+        width: 0,
+        precision: None,
+        field: field.map(|name| name.as_bytes().into()),
+        member,
         time,
     })
 }
@@ -109,9 +138,9 @@ mod tests {
 
     #[test]
     fn errors_are_errors_and_codes_without_a_value_are_not() {
-        let problems = LogFormat::compile("%ts %zz %{%Q}tl %sn").unwrap_err().problems;
+        let problems = LogFormat::compile("%ts %zz %{%Q}tl %ui").unwrap_err().problems;
         assert_eq!(problems.len(), 3, "{problems:?}");
-        assert!(LogFormat::compile("%sn %ssl::>sni %un").is_ok());
+        assert!(LogFormat::compile("%ui %ssl::>sni %un").is_ok());
         let times: String =
             humboldt_conf::TIME_CONVERSIONS.chars().map(|c| format!("%{c} ")).collect();
         assert!(LogFormat::compile(&format!("%{{{times}}}tl")).is_ok());

@@ -2,6 +2,7 @@
 //! in any that `logformat` describes.
 
 mod compile;
+mod json;
 mod native;
 mod record;
 mod render;
@@ -9,6 +10,7 @@ mod tags;
 pub(crate) mod time_format;
 
 pub use compile::{LogFormat, LogFormatError};
+pub use json::JsonFormat;
 pub use record::{AccessRecord, Peer};
 pub use tags::{Ending, Hierarchy, ResultTag, Tag};
 
@@ -28,16 +30,21 @@ const PREDEFINED: [(&str, &str); 4] = [
 pub enum AccessFormat {
     /// `squid`: `%ts.%03tu %6tr %>a %Ss/%03>Hs %<st %rm %ru %[un %Sh/%<a %mt`.
     Squid,
+    /// An object in JSON.
+    Json(JsonFormat),
     /// Anything else.
     Template(LogFormat),
 }
 
 impl AccessFormat {
     /// A format that exists without configuration: `squid`, `common`, `combined`, `referrer`,
-    /// `useragent`.
+    /// `useragent`, `json`.
     pub fn predefined(name: &str) -> Option<Self> {
         if name == "squid" {
             return Some(Self::Squid);
+        }
+        if name == "json" {
+            return JsonFormat::built_in().map(Self::Json);
         }
         let (_, template) = PREDEFINED.iter().find(|(known, _)| *known == name)?;
         LogFormat::compile(template).ok().map(Self::Template)
@@ -47,6 +54,7 @@ impl AccessFormat {
     pub fn needs_fields(&self) -> bool {
         match self {
             Self::Squid => false,
+            Self::Json(format) => format.needs_fields(),
             Self::Template(format) => format.needs_fields(),
         }
     }
@@ -54,8 +62,21 @@ impl AccessFormat {
     /// Appends the record as one line, newline included. `strip_query_terms` cuts the URL at its
     /// first `?`.
     pub fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_terms: bool) {
+        self.write_within(out, record, strip_query_terms, usize::MAX);
+    }
+
+    /// The same for a log that cuts longer lines off: an object in JSON has its long texts cut
+    /// instead. Lines of text may be longer.
+    pub fn write_within(
+        &self,
+        out: &mut Vec<u8>,
+        record: &AccessRecord<'_>,
+        strip_query_terms: bool,
+        bytes_max: usize,
+    ) {
         match self {
             Self::Squid => native::write(out, record, strip_query_terms),
+            Self::Json(format) => format.write(out, record, strip_query_terms, bytes_max),
             Self::Template(format) => render::write(out, format, record, strip_query_terms),
         }
         out.push(b'\n');

@@ -33,7 +33,7 @@ pub(super) fn write(out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_te
         Peer::Name(name) => push_word(out, name, Escape::Url),
     }
     out.push(b' ');
-    push_media_type(out, record.content_type.unwrap_or_default());
+    push_word(out, media_type(record.content_type.unwrap_or_default()), Escape::Url);
 }
 
 fn push_word(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
@@ -44,10 +44,7 @@ fn push_word(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
 }
 
 /// The media type without its parameters.
-pub(super) fn push_media_type(out: &mut Vec<u8>, content_type: &[u8]) {
-    let end = content_type
-        .iter()
-        .position(|byte| matches!(byte, b';' | b' '))
-        .unwrap_or(content_type.len());
-    push_word(out, &content_type[..end], Escape::Url);
+pub(super) fn media_type(content_type: &[u8]) -> &[u8] {
+    let end = content_type.iter().position(|byte| matches!(byte, b';' | b' '));
+    end.and_then(|end| content_type.get(..end)).unwrap_or(content_type)
 }

@@ -55,6 +55,14 @@ pub struct AccessRecord<'a> {
     pub peer: Peer<'a>,
     /// Its port, if a server was asked.
     pub peer_port: Option<u16>,
+    /// The name of the client, if it has been looked up.
+    pub client_name: Option<&'a str>,
+    /// The name of the server, or that of a `cache_peer`.
+    pub server_name: &'a [u8],
+    /// Our end of the connection to the server, if a format wants it.
+    pub server_local: Option<SocketAddr>,
+    /// Connections to servers that were tried.
+    pub attempts: u32,
     /// The user that the client names, right or wrong.
     pub user: Option<&'a str>,
     /// The user that a helper of `external_acl_type` has named.
@@ -70,14 +78,27 @@ pub struct AccessRecord<'a> {
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,
-    /// File and line of the rule that has refused.
+    /// File and line of the rule that has refused; line 0 for the directive itself.
     pub rule: Option<(&'a str, u32)>,
+    /// What rules would have done, had they not only been to report it: file and line of the rule
+    /// that would have refused; `Some(None)` if a rule had no answer.
+    pub reported: Option<Option<(&'a str, u32)>>,
+    /// Number of the configuration under which it was served.
+    pub generation: u64,
+    /// The client's hardware address, where it is known.
+    pub hardware: Option<[u8; 6]>,
+    /// Time spent waiting for look-ups of names, in ms.
+    pub dns_ms: Option<u64>,
+    /// Number of the request, unique until the program ends.
+    pub number: u64,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
     /// The certificate of the client.
     pub certificate: Option<&'a Certificate>,
     /// Version and cipher of TLS with the client.
     pub tls: Option<(&'a str, &'a str)>,
+    /// Head of the answer from the server or the cache: its status, and lines `name: value`.
+    pub response: Option<&'a [u8]>,
     /// Its annotations, which rules may change between one log and the next.
     pub notes: Option<&'a RefCell<Notes>>,
 }
@@ -101,6 +122,10 @@ impl<'a> AccessRecord<'a> {
             hierarchy: Hierarchy::None,
             peer: Peer::None,
             peer_port: None,
+            client_name: None,
+            server_name: b"",
+            server_local: None,
+            attempts: 0,
             user: None,
             ext_user: None,
             ext_tag: None,
@@ -109,11 +134,22 @@ impl<'a> AccessRecord<'a> {
             error: None,
             error_detail: None,
             rule: None,
+            reported: None,
+            generation: 0,
+            hardware: None,
+            dns_ms: None,
+            number: 0,
             request: None,
             certificate: None,
             tls: None,
+            response: None,
             notes: None,
         }
+    }
+
+    /// Whether a server was asked, or one was to be that could not be reached.
+    pub(super) fn has_asked(&self) -> bool {
+        self.peer != Peer::None
     }
 
     /// The name of the user: of the login, or else of a helper.

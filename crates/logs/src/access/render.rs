@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
 use humboldt_conf::LogCode as Code;
 use humboldt_http::{FieldName, Fields, Version};
@@ -10,7 +11,10 @@ use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
 use super::{AccessRecord, Peer, native};
-use crate::text::{Escape, push_escaped, push_ip, push_number, push_padded};
+use crate::text::{Calendar, Escape, push_escaped, push_ip, push_number, push_padded};
+
+/// In place of a rule that would have refused: one had no answer.
+const UNANSWERED: &[u8] = b"unanswered";
 
 /// Appends the record, without a newline.
 pub(super) fn write(
@@ -27,6 +31,10 @@ pub(super) fn write(
                 push_value(out, value, record, strip_query);
                 if out.len() == start {
                     out.push(b'-');
+                }
+                if value.escape == Some(Escape::Shell) && out[start..].contains(&b' ') {
+                    out.insert(start, b'"');
+                    out.push(b'"');
                 }
                 fit(out, start, value);
             }
@@ -48,33 +56,41 @@ fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
 }
 
 /// Appends the bare value; nothing when it is not known.
-fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip_query: bool) {
+pub(super) fn push_value(
+    out: &mut Vec<u8>,
+    value: &Value,
+    record: &AccessRecord<'_>,
+    strip_query: bool,
+) {
     let as_url = value.escape.unwrap_or(Escape::Url);
     let Some(code) = value.code else { return };
-    let url = match code {
-        Code::ClientUrl | Code::ClientPath | Code::Scheme | Code::Domain | Code::Port => {
-            record.client_url(strip_query)
-        }
-        _ => record.url(strip_query),
-    };
+    let Some(url) = url_of(code, record, strip_query) else { return };
     match code {
         Code::Percent => out.push(b'%'),
+        Code::ClientName if record.client_name.is_some() => {
+            push_escaped(out, record.client_name.unwrap_or_default().as_bytes(), as_url);
+        }
         Code::ClientIp | Code::ClientName => push_ip(out, record.client.ip()),
         Code::ClientPort => push_number(out, record.client.port()),
         Code::LocalIp | Code::ListenIp => push_opt_ip(out, record.local.map(|local| local.ip())),
         Code::LocalPort | Code::ListenPort => {
             push_opt(out, record.local.as_ref().map(SocketAddr::port))
         }
-        Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
+        Code::PeerIp => push_peer(out, record.peer, as_url),
+        Code::PeerName => push_escaped(out, record.server_name, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
-        Code::RequestField => push_field(out, value, record.request),
+        Code::ServerLocalIp => push_opt_ip(out, record.server_local.map(|local| local.ip())),
+        Code::ServerLocalPort => push_opt(out, record.server_local.as_ref().map(SocketAddr::port)),
+        Code::Attempts => push_number(out, record.attempts),
+        Code::ClientHardware => push_hardware(out, record.hardware),
+        Code::RequestField | Code::AdaptedField => push_field(out, value, record.request),
+        Code::ResponseField => push_response_field(out, value, record.response),
         Code::Note => push_notes(out, value, record.notes),
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
         }
         Code::Rule => {
-            let place = record.rule.map(|(file, line)| format!("{file}:{line}"));
-            push_escaped(out, place.unwrap_or_default().as_bytes(), as_url);
+            push_place(out, record.rule, as_url);
         }
         Code::User => push_user(out, value, record.any_user()),
         Code::Login => push_user(out, value, record.user.unwrap_or_default().as_bytes()),
@@ -85,13 +101,27 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),
         Code::HierarchyName => out.extend_from_slice(record.hierarchy.name().as_bytes()),
-        Code::MediaType => native::push_media_type(out, record.content_type.unwrap_or_default()),
-        Code::Method | Code::ClientMethod => push_escaped(out, record.method, as_url),
-        Code::Url | Code::ClientUrl => push_escaped(out, url, as_url),
-        Code::Path | Code::ClientPath => push_escaped(out, UrlPieces::of(url).path, as_url),
-        Code::Scheme | Code::UrlScheme => push_escaped(out, UrlPieces::of(url).scheme, as_url),
-        Code::Domain | Code::UrlDomain => push_escaped(out, UrlPieces::of(url).host, as_url),
-        Code::Port | Code::UrlPort => push_escaped(out, UrlPieces::of(url).port, as_url),
+        Code::MediaType => {
+            let media_type = native::media_type(record.content_type.unwrap_or_default());
+            push_escaped(out, media_type, as_url);
+        }
+        Code::ServerMethod if !record.has_asked() => {}
+        Code::Method | Code::ClientMethod | Code::ServerMethod => {
+            push_escaped(out, record.method, as_url);
+        }
+        Code::Url | Code::ClientUrl | Code::ServerUrl => push_escaped(out, url, as_url),
+        Code::Path
+        | Code::ClientPath
+        | Code::ServerPath
+        | Code::Scheme
+        | Code::UrlScheme
+        | Code::ServerScheme
+        | Code::Domain
+        | Code::UrlDomain
+        | Code::ServerDomain
+        | Code::Port
+        | Code::UrlPort
+        | Code::ServerPort => push_escaped(out, UrlPieces::of(url).part(code), as_url),
         Code::RequestVersion | Code::ClientVersion => push_version(out, record.version),
         Code::CertificateUser
         | Code::CertificateSubject
@@ -99,7 +129,14 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         | Code::TlsVersion
         | Code::TlsCipher => push_escaped(out, tls(code, record).as_bytes(), as_url),
         Code::BytesOut => push_number(out, record.bytes_out),
-        Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
+        Code::ReportedRule => match record.reported {
+            None => {}
+            Some(None) => out.extend_from_slice(UNANSWERED),
+            Some(place) => push_place(out, place, as_url),
+        },
+        Code::Generation => push_number(out, record.generation),
+        Code::SequenceNumber | Code::Transaction => push_number(out, record.number),
+        Code::ErrorName => push_escaped(out, record.error.unwrap_or_default().as_bytes(), as_url),
         _ => push_time(out, code, value, record),
     }
 }
@@ -117,6 +154,38 @@ fn tls<'a>(code: Code, record: &AccessRecord<'a>) -> &'a str {
     .unwrap_or_default()
 }
 
+/// The URL that a code is about: the client's, or that of the request as it goes on. `None` if it
+/// is about the server's, and no server was asked.
+fn url_of<'a>(code: Code, record: &AccessRecord<'a>, strip_query: bool) -> Option<&'a [u8]> {
+    match code {
+        Code::ClientUrl | Code::ClientPath | Code::Scheme | Code::Domain | Code::Port => {
+            Some(record.client_url(strip_query))
+        }
+        Code::ServerUrl
+        | Code::ServerPath
+        | Code::ServerScheme
+        | Code::ServerDomain
+        | Code::ServerPort
+            if !record.has_asked() =>
+        {
+            None
+        }
+        _ => Some(record.url(strip_query)),
+    }
+}
+
+/// File and line of a rule.
+fn push_place(out: &mut Vec<u8>, place: Option<(&str, u32)>, escape: Escape) {
+    if let Some((file, line)) = place {
+        push_escaped(out, file.as_bytes(), escape);
+        // A rule that is in no file has no line.
+        if line > 0 {
+            out.push(b':');
+            push_number(out, line);
+        }
+    }
+}
+
 /// The name of a user: one word in any case.
 fn push_user(out: &mut Vec<u8>, value: &Value, name: &[u8]) {
     let escape = value.escape.filter(|escape| *escape != Escape::Brackets);
@@ -129,6 +198,8 @@ fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord
         Code::EndedSecs => push_number(out, ended_s),
         Code::EndedMillis => push_number(out, record.ended.millis_of_sec()),
         Code::ElapsedMs => push_number(out, record.elapsed_ms),
+        Code::DnsMs => push_opt(out, record.dns_ms),
+        Code::IsoTime => push_iso_time(out, record.ended),
         Code::StartedSecs => {
             let elapsed_ms = i64::try_from(record.elapsed_ms).unwrap_or(i64::MAX);
             let started_ms = record.ended.0.saturating_sub(elapsed_ms);
@@ -138,6 +209,34 @@ fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord
         }
         Code::LocalTime => value.time.write(out, ended_s, local_time::utc_offset_s(ended_s)),
         _ => value.time.write(out, ended_s, 0),
+    }
+}
+
+/// `2026-11-26T05:50:23.004Z`
+fn push_iso_time(out: &mut Vec<u8>, at: UnixMillis) {
+    let time = Calendar::at(at.secs(), 0);
+    push_padded(out, time.year, 4, b'0');
+    for (before, part) in [(b'-', time.month), (b'-', time.day), (b'T', time.hour)] {
+        out.push(before);
+        push_padded(out, part, 2, b'0');
+    }
+    for part in [time.minute, time.second] {
+        out.push(b':');
+        push_padded(out, part, 2, b'0');
+    }
+    out.push(b'.');
+    push_padded(out, at.millis_of_sec(), 3, b'0');
+    out.push(b'Z');
+}
+
+/// `00:1a:2b:3c:4d:5e`
+fn push_hardware(out: &mut Vec<u8>, address: Option<[u8; 6]>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (n, byte) in address.into_iter().flatten().enumerate() {
+        if n > 0 {
+            out.push(b':');
+        }
+        out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
     }
 }
 
@@ -165,27 +264,65 @@ fn push_version(out: &mut Vec<u8>, version: Option<Version>) {
     out.extend_from_slice(version.map_or("0.0", Version::number).as_bytes());
 }
 
-/// One field, all its lines joined, or without a name all fields.
+/// One field of the request, all its lines joined, or without a name all fields.
 fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>) {
     let Some(fields) = fields else { return };
     let escape = value.escape.unwrap_or(Escape::Percent);
     match &value.field {
         Some(name) => {
             let id = FieldName::from_bytes(name);
-            for (n, text) in fields.get_all_by_name(name).enumerate() {
-                if n > 0 {
-                    push_escaped(out, b", ", escape);
-                }
-                push_escaped(out, without_secret(id, text), escape);
-            }
+            let lines = fields.get_all_by_name(name).map(|text| without_secret(id, text));
+            push_lines(out, value, lines);
         }
         None => {
             for (id, name, text) in fields.iter() {
-                for piece in [name, b": ", without_secret(id, text), b"\r\n"] {
-                    push_escaped(out, piece, escape);
-                }
+                push_named(out, name, without_secret(id, text), escape);
             }
         }
+    }
+}
+
+/// The same of the answer.
+fn push_response_field(out: &mut Vec<u8>, value: &Value, head: Option<&[u8]>) {
+    let lines = head.unwrap_or_default().split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.filter_map(|line| {
+        let (name, text) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
+        Some((name, text.get(1..)?.trim_ascii()))
+    });
+    match &value.field {
+        Some(wanted) => {
+            let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            push_lines(out, value, fields.map(|(_, text)| text));
+        }
+        None => {
+            let escape = value.escape.unwrap_or(Escape::Percent);
+            fields.for_each(|(name, text)| push_named(out, name, text, escape));
+        }
+    }
+}
+
+fn push_named(out: &mut Vec<u8>, name: &[u8], text: &[u8], escape: Escape) {
+    for piece in [name, b": ", text, b"\r\n"] {
+        push_escaped(out, piece, escape);
+    }
+}
+
+/// The lines of a field, with commas between them; or the first member of their lists that has the
+/// wanted name: what is behind its `=`, as in Squid.
+fn push_lines<'a>(out: &mut Vec<u8>, value: &Value, lines: impl Iterator<Item = &'a [u8]>) {
+    let escape = value.escape.unwrap_or(Escape::Percent);
+    if let Some((separator, name)) = &value.member {
+        let members = lines.flat_map(|line| line.split(|byte| byte == separator));
+        let mut values = members
+            .filter_map(|member| member.trim_ascii().strip_prefix(&**name)?.strip_prefix(b"="));
+        push_escaped(out, values.next().unwrap_or_default(), escape);
+        return;
+    }
+    for (n, text) in lines.enumerate() {
+        if n > 0 {
+            push_escaped(out, b", ", escape);
+        }
+        push_escaped(out, text, escape);
     }
 }
 
@@ -256,6 +393,16 @@ impl<'a> UrlPieces<'a> {
             None => (authority, default_port(scheme)),
         };
         Self { scheme, host, port, path }
+    }
+
+    /// The part that a code is about.
+    fn part(&self, code: Code) -> &'a [u8] {
+        match code {
+            Code::Path | Code::ClientPath | Code::ServerPath => self.path,
+            Code::Scheme | Code::UrlScheme | Code::ServerScheme => self.scheme,
+            Code::Domain | Code::UrlDomain | Code::ServerDomain => self.host,
+            _ => self.port,
+        }
     }
 }
 

@@ -62,6 +62,14 @@ names! {
         Redirect = "TCP_REDIRECT",
         /// A tunnel.
         Tunnel = "TCP_TUNNEL",
+        /// Another cache asked with ICP for an object that is here.
+        UdpHit = "UDP_HIT",
+        /// It is not here.
+        UdpMiss = "UDP_MISS",
+        /// The cache may not ask.
+        UdpDenied = "UDP_DENIED",
+        /// The query has no URL that can be used.
+        UdpInvalid = "UDP_INVALID",
     }
 }
 

@@ -125,6 +125,126 @@ fn common_and_combined() {
 }
 
 #[test]
+fn members_of_lists_fields_of_answers_and_quoting_for_shells() {
+    let mut fields = Fields::new();
+    fields.push_named(b"Cookie", b"a=1; session=x y\"z; b=2");
+    fields.push_named(b"Prefer", b"wait=5, return=minimal");
+    let head = b"HTTP/1.1 200 OK\r\nServer: one\r\nX-A: 1\r\nx-a: 2, k=v\r\n";
+    let record = AccessRecord { request: Some(&fields), response: Some(head), ..record() };
+    for (format, wanted) in [
+        ("%{Cookie:;session}>h|%'{cookie:;b}>h|%{Cookie:;none}>h", "x%20y%22z|2|-"),
+        ("%{Prefer:return}>h %{Prefer:,wait}>ha", "minimal 5"),
+        ("%{Server}<h|%{X-A}<h|%{X-A:k}<h|%{Nothing}<h", "one|1,%202,%20k=v|v|-"),
+        ("%<h", "Server:%20one%0D%0AX-A:%201%0D%0Ax-a:%202,%20k=v%0D%0A"),
+        ("%/{Cookie:;session}>h %/rm", "\"x y\\\"z\" GET"),
+        ("%<rm %<rd %<rP %<rp", "GET www.example.com 8080 /a?b=c"),
+        ("%iso_time %sn %master_xaction %dt %>eui", "2023-11-14T22:13:20.007Z 0 0 - -"),
+    ] {
+        assert_eq!(with(format, &record), wanted, "{format}");
+    }
+    let (client_name, server_name) = (Some("pc.test"), &b"parent 1"[..]);
+    let named = AccessRecord { client_name, server_name, ..record };
+    assert_eq!(with("%>A %<A", &named), "pc.test parent%201");
+    assert_eq!(with("%>A %<A", &record), "192.0.2.1 -");
+    let local = AccessRecord { peer: Peer::None, ..record };
+    assert_eq!(with("%<rm %<ru %<rd %<rP", &local), "- - - -");
+    let hardware = Some([0, 0x1a, 0x2b, 0x3c, 0x4d, 0xfe]);
+    let known = AccessRecord { hardware, dns_ms: Some(3), number: 7, ..record };
+    assert_eq!(with("%>eui %dt %sn", &known), "00:1a:2b:3c:4d:fe 3 7");
+}
+
+fn json(fields: &str, record: &AccessRecord<'_>) -> String {
+    line(&AccessFormat::Json(JsonFormat::compile(fields).unwrap()), record, false)
+}
+
+#[test]
+fn a_line_in_json_has_strings_numbers_and_null() {
+    let built_in = AccessFormat::predefined("json").unwrap();
+    assert!(built_in.needs_fields());
+    assert_eq!(
+        line(&built_in, &record(), false),
+        "{\"time\":\"2023-11-14T22:13:20.007Z\",\"elapsed_ms\":57,\"client_ip\":\"192.0.2.1\",\
+         \"client_port\":50123,\"local_ip\":null,\"local_port\":null,\"method\":\"GET\",\
+         \"url\":\"http://www.example.com:8080/a?b=c\",\"version\":\"1.1\",\"status\":200,\
+         \"result\":\"TCP_MISS\",\"bytes\":4242,\"user\":null,\"hierarchy\":\"HIER_DIRECT\",\
+         \"server\":\"192.0.2.80\",\"server_port\":null,\"server_status\":null,\
+         \"media_type\":\"text/html\",\"referer\":null,\"user_agent\":null,\"error\":null,\
+         \"error_detail\":null,\"rule\":null,\"reported_rule\":null,\"generation\":0}"
+    );
+    let bare = AccessRecord::new(UnixMillis(5), "[::1]:1".parse().unwrap());
+    let fields = "status version media_type url when=%{%F}tg port started_s x=%ui annotations";
+    assert_eq!(
+        json(fields, &bare),
+        "{\"status\":null,\"version\":null,\"media_type\":null,\"url\":null,\
+         \"when\":\"1970-01-01\",\"port\":null,\"started_s\":0.005,\"x\":null,\"annotations\":null}"
+    );
+}
+
+#[test]
+fn nothing_in_a_request_can_break_a_line_in_json() {
+    let all: Vec<u8> = (0..=255).collect();
+    let mut fields = Fields::new();
+    fields.push(FieldName::UserAgent, b"a\"b\\c\xff\x01");
+    fields.push(FieldName::UserAgent, "é\u{9b}1;31m".as_bytes());
+    let (error, error_detail) = (Some("ERR_\"X\""), Some("a\nb"));
+    let record = AccessRecord {
+        url: &all,
+        method: b"G\"T",
+        user: Some("anna\"\\"),
+        ext_log: Some(b"\x00"),
+        content_type: Some(b"a/\"b; c"),
+        peer: Peer::Name(b"p\r\n"),
+        request: Some(&fields),
+        rule: Some(("/etc/\"x\".conf", 7)),
+        error,
+        error_detail,
+        ..record()
+    };
+    assert_eq!(
+        json(
+            "method user_agent user helper_log media_type server error error_detail rule",
+            &record
+        ),
+        "{\"method\":\"G\\\"T\",\"user_agent\":\"a\\\"b\\\\c\u{fffd} , é\\u009b1;31m\",\
+         \"user\":\"anna\\\"\\\\\",\"helper_log\":\"\\u0000\",\"media_type\":\"a/\\\"b\",\
+         \"server\":\"p\\r\\n\",\"error\":\"ERR_\\\"X\\\"\",\"error_detail\":\"a\\nb\",\
+         \"rule\":\"/etc/\\\"x\\\".conf:7\"}"
+    );
+    let whole = json("url url2=%ru url3=%>ru a=%>rP b=%rd c=%rp notes=%note h=%>h", &record);
+    assert!(whole.bytes().all(|byte| byte >= 0x20 && byte != 0x7f), "{whole:?}");
+    for (url, port) in
+        [("http://a:080/", "80"), ("http://a:99999/", "null"), ("http://a:8x/", "null")]
+    {
+        let record = AccessRecord { url: url.as_bytes(), ..record };
+        assert_eq!(json("port", &record), format!("{{\"port\":{port}}}"), "{url}");
+    }
+}
+
+#[test]
+fn reported_rules_and_generations() {
+    let format = "%reported_rule %generation";
+    assert_eq!(with(format, &record()), "- 0");
+    let reported = Some(Some(("/etc/a b", 3)));
+    let noted = AccessRecord { reported, generation: 2, ..record() };
+    assert_eq!(with(format, &noted), "/etc/a%20b:3 2");
+    let unanswered = AccessRecord { reported: Some(None), ..record() };
+    assert_eq!(json("reported_rule", &unanswered), "{\"reported_rule\":\"unanswered\"}");
+}
+
+#[test]
+fn a_line_in_json_that_must_be_short_stays_an_object() {
+    let url = ["http://a/", &"é\"".repeat(30_000)].concat();
+    let record = AccessRecord { url: url.as_bytes(), ..record() };
+    let format = AccessFormat::Json(JsonFormat::compile("method url status").unwrap());
+    let mut out = b"before".to_vec();
+    format.write_within(&mut out, &record, false, 8 << 10);
+    let line = String::from_utf8(out).unwrap();
+    assert!(line.len() < 8 << 10 && line.len() > 3 << 10, "{}", line.len());
+    assert!(line.starts_with("before{\"method\":\"GET\",\"url\":\"http://a/é\\\"é"), "{line}");
+    assert!(line.ends_with("…\",\"status\":200}\n"), "{line}");
+}
+
+#[test]
 fn widths_arguments_and_parts_of_the_url() {
     let mut fields = Fields::new();
     fields.push(FieldName::Via, b"1.1 a");
@@ -136,7 +256,7 @@ fn widths_arguments_and_parts_of_the_url() {
     assert_eq!(with("%>rs %>rd %>rP %rp", &record), "http www.example.com 8080 /a?b=c");
     assert_eq!(with("%'{Via}>h|%{X-None}>h|%err_code", &record), "1.1 a, 1.1 b|-|ERR_DNS_FAIL");
     assert_eq!(with("%err_detail %'err_detail", &record), "no%20such%20name no such name");
-    assert_eq!(with("%st %>st %>p %>la %<p %dt %5sn|", &record), "- - 50123 - - -     -|");
+    assert_eq!(with("%st %>st %>p %>la %<p %dt %5sn|", &record), "- - 50123 - - -     0|");
     record.url = b"[2001:db8::1]:443";
     assert_eq!(with("%>rs %>rd %>rP %rp", &record), "- [2001:db8::1] 443 -");
     record.url = b"https://[2001:db8::1]/";

@@ -88,17 +88,9 @@ impl Resolver {
         self.inner.find(&reverse_name(ip), asker).await.and_then(Records::name)
     }
 
-    /// Answers without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
+    /// Answers without a name server, as [`NameCache::lookup_local`] does.
     pub fn lookup_local(&self, host: &str) -> Option<Answer> {
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        if let Ok(ip) = bare.parse::<IpAddr>() {
-            return Some(Ok(Arc::new([ip])));
-        }
-        let host = host.strip_suffix('.').unwrap_or(host);
-        if is_localhost(host) {
-            return Some(Ok(Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])));
-        }
-        self.inner.names.hosts_entry(host).map(Ok)
+        self.inner.names.lookup_local(host)
     }
 
     /// Why only local names can be looked up, if that is so: for one warning at start.
@@ -338,6 +330,21 @@ fn reverse_name(ip: IpAddr) -> String {
         }
     }
     name
+}
+
+impl NameCache {
+    /// Answers without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
+    pub fn lookup_local(&self, host: &str) -> Option<Answer> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            return Some(Ok(Arc::new([ip])));
+        }
+        let host = host.strip_suffix('.').unwrap_or(host);
+        if is_localhost(host) {
+            return Some(Ok(Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])));
+        }
+        self.hosts_entry(host).map(Ok)
+    }
 }
 
 fn is_localhost(host: &str) -> bool {

@@ -1,7 +1,9 @@
 //! The configuration as tables that know no request. [`rules`](crate::rules) applies them to one.
 
+pub mod budgets;
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
+pub mod delays;
 pub(crate) mod denials;
 pub mod error;
 pub(crate) mod externals;
@@ -17,6 +19,7 @@ pub(crate) mod peers;
 pub(crate) mod quoting;
 pub(crate) mod reply_rules;
 pub(crate) mod rewriting;
+pub mod rule_counts;
 pub mod snapshot;
 pub(crate) mod tls;
 mod url_pattern;

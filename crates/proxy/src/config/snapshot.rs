@@ -2,16 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AccessRule, AclDef, AclKind, Config, Need, RelaxedParser};
+use humboldt_conf::{
+    AccessRule, AclDef, AclKind, Config, List, LogCode, LogPart, Need, RelaxedParser,
+    UriWhitespace, json_fields, log_parts,
+};
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
-use humboldt_http::HeadLimits;
+use humboldt_http::{HeadLimits, TargetWhitespace};
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
+use super::budgets::{self, BudgetLine};
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
+use super::delays::{Delays, PoolFigures};
 use super::denials::Denials;
 use super::error::CompileError;
 use super::externals::Externals;
@@ -25,6 +31,7 @@ use super::pages::Pages;
 use super::peers::Peers;
 use super::reply_rules::ReplyRules;
 use super::rewriting::Rewriting;
+use super::rule_counts::{RuleCount, RuleCounts};
 use super::tls::Tls;
 use super::url_pattern::UrlPattern;
 
@@ -50,6 +57,14 @@ pub struct Snapshot {
     pub http_access: RuleList,
     /// `adapted_http_access`, when there is any.
     pub adapted_access: Option<RuleList>,
+    /// `http_access_report_only`, when there is any.
+    pub(crate) on_trial: Option<RuleList>,
+    /// `report_only`, when there is any.
+    pub report_only: Option<RuleList>,
+    /// How often each rule has decided.
+    pub(crate) rule_counts: RuleCounts,
+    /// Its number among the configurations that were in force; 0 before it is.
+    generation: AtomicU64,
     /// `follow_x_forwarded_for`, when there is any.
     pub follow_forwarded_for: Option<RuleList>,
     /// Rules about answers, when there are any.
@@ -66,12 +81,16 @@ pub struct Snapshot {
     pub purge_is_enabled: bool,
     /// Whether an ACL asks for the hardware address of clients.
     pub(crate) asks_hardware: bool,
+    /// Whether a log names our ends of connections to servers.
+    pub(crate) logs_server_local: bool,
     /// Whether an ACL is random.
     pub uses_random: bool,
     /// Whether an ACL needs the answer.
     pub rules_ask_answers: bool,
     /// `proxy_protocol_access`
     pub(crate) proxy_protocol_access: RuleList,
+    /// `icp_access`, when there is any.
+    pub(crate) icp_access: Option<RuleList>,
     /// `spoof_client_ip`
     pub(crate) spoof_client_ip: RuleList,
     /// `cache`, when there is any.
@@ -82,6 +101,10 @@ pub struct Snapshot {
     pub(crate) store_miss: Option<RuleList>,
     /// `miss_access`, when there is any.
     pub miss_access: Option<RuleList>,
+    /// `private_destinations`, when there is any.
+    pub(crate) private_destinations: Option<RuleList>,
+    /// `client_budget`
+    pub budgets: Vec<BudgetLine>,
     /// `always_direct`, when there is any.
     pub always_direct: Option<RuleList>,
     /// `never_direct`, when there is any.
@@ -103,6 +126,8 @@ pub struct Snapshot {
     pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
     /// Rules about marks of packets.
     pub(crate) marks: Marks,
+    /// Delay pools.
+    pub(crate) delays: Delays,
     /// Each: the protocol and whether the rule allows it, and its condition.
     pub(crate) upgrades: Vec<((String, bool), RuleList)>,
     /// The lists that may need the addresses of a request's host.
@@ -146,15 +171,28 @@ impl Snapshot {
         let externals = Externals::compile(&acls, &config, &mut helpers);
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
-            head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
+            head_limits: HeadLimits {
+                whitespace: match config.uri_whitespace {
+                    UriWhitespace::Deny => TargetWhitespace::Refused,
+                    UriWhitespace::Strip => TargetWhitespace::Removed,
+                    UriWhitespace::Encode => TargetWhitespace::Encoded,
+                    UriWhitespace::Chop => TargetWhitespace::CutOff,
+                },
+                ..limits(config.request_header_max_size, config.request_header_max_fields)
+            },
             reply_limits: HeadLimits {
                 relaxed: config.relaxed_header_parser != RelaxedParser::Off,
                 ..limits(config.reply_header_max_size, config.reply_header_max_fields)
             },
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
+            on_trial: optional(&config.http_access_report_only)?,
+            report_only: compile_optional(&acls, &config.report_only, false)?,
+            rule_counts: RuleCounts::default(),
+            generation: AtomicU64::new(0),
             follow_forwarded_for: compile_optional(&acls, &config.follow_x_forwarded_for, false)?,
             proxy_protocol_access: RuleList::compile(&acls, &config.proxy_protocol_access, false)?,
+            icp_access: compile_optional(&acls, &config.icp_access, false)?,
             spoof_client_ip: RuleList::compile(&acls, &config.spoof_client_ip, true)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: with_conditions(&acls, &config.range_offset_limit, |rule| {
@@ -165,13 +203,20 @@ impl Snapshot {
             counts_clients: config.client_ip_max_connections.is_some()
                 || config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
-            asks_hardware: config.acl.iter().any(|acl| acl.kind == AclKind::Arp),
+            asks_hardware: config.acl.iter().any(|acl| acl.kind == AclKind::Arp)
+                || logs_any(&config, &[LogCode::ClientHardware]),
+            logs_server_local: logs_any(
+                &config,
+                &[LogCode::ServerLocalIp, LogCode::ServerLocalPort],
+            ),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             rules_ask_answers: config.acl.iter().any(AclDef::asks_answer),
             cache: optional(&config.cache)?,
             send_hit: optional(&config.send_hit)?,
             store_miss: optional(&config.store_miss)?,
             miss_access: optional(&config.miss_access)?,
+            budgets: budgets::compile(&acls, &config.client_budget)?,
+            private_destinations: compile_optional(&acls, &config.private_destinations, false)?,
             always_direct: optional(&config.always_direct)?,
             never_direct: optional(&config.never_direct)?,
             names: Names::new(&config),
@@ -185,6 +230,7 @@ impl Snapshot {
                 (rule.addr, &rule.terms)
             })?,
             marks: Marks::compile(&acls, &config)?,
+            delays: Delays::compile(&acls, &config)?,
             upgrades: with_conditions(&acls, &config.http_upgrade_request_protocols, |line| {
                 ((line.protocol.clone(), line.rule.allow), &line.rule.terms)
             })?,
@@ -204,8 +250,38 @@ impl Snapshot {
         snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
         snapshot.permission_asks_name = snapshot.permission_asks(Need::ClientName);
         snapshot.permission_asks_user = snapshot.permission_asks(Need::User);
+        snapshot.rule_counts = RuleCounts::new(snapshot.lists_that_refuse());
         snapshot.config.acl.iter_mut().for_each(|acl| acl.values = Vec::new());
         Ok(Arc::new(snapshot))
+    }
+
+    /// Comes into force, with this number, in place of an earlier one.
+    pub(crate) fn begin(&self, generation: u64, cores: usize, earlier: Option<&Self>) {
+        self.generation.store(generation, Relaxed);
+        self.rule_counts.begin(cores, earlier.map(|earlier| &earlier.rule_counts));
+    }
+
+    /// Its number among the configurations that were in force, from 1.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    /// How often each line of the lists that refuse has decided.
+    pub fn rule_counts(&self) -> Vec<RuleCount> {
+        self.rule_counts.read()
+    }
+
+    /// The lists whose lines are counted.
+    fn lists_that_refuse(&self) -> impl Iterator<Item = (List, &RuleList)> {
+        let reply = self.reply_rules.as_ref().and_then(|rules| rules.access.as_ref());
+        let lists = [
+            (List::HttpAccess, Some(&self.http_access)),
+            (List::HttpAccessReportOnly, self.on_trial.as_ref()),
+            (List::AdaptedHttpAccess, self.adapted_access.as_ref()),
+            (List::MissAccess, self.miss_access.as_ref()),
+            (List::HttpReplyAccess, reply),
+        ];
+        lists.into_iter().filter_map(|(list, rules)| Some((list, rules?)))
     }
 
     fn permission_asks(&self, need: Need) -> bool {
@@ -225,6 +301,7 @@ impl Snapshot {
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
                 || self.marks.lists_about_clients().any(asks)
+                || self.delays.lists_about_answers().any(asks)
                 || any(&[&self.send_hit, &self.store_miss])
                 || logs.any(|list| asks(&list)),
             forwarding: self.peers.lists().any(asks)
@@ -234,6 +311,11 @@ impl Snapshot {
                 || self.header_rules.request.lists().any(asks)
                 || self.upgrades.iter().any(|(_, list)| asks(list)),
         }
+    }
+
+    /// The state of the delay pools.
+    pub fn delay_pools(&self) -> Vec<PoolFigures> {
+        self.delays.figures(&self.config)
     }
 
     /// The `refresh_pattern` of a URL.
@@ -293,6 +375,17 @@ impl Snapshot {
 fn names_purge(acl: &AclDef) -> bool {
     acl.kind == AclKind::Method
         && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
+}
+
+/// Whether a format has one of these codes.
+fn logs_any(config: &Config, codes: &[LogCode]) -> bool {
+    let is_wanted = |code: Option<LogCode>| code.is_some_and(|code| codes.contains(&code));
+    let in_text =
+        |part: &LogPart<'_>| matches!(part, LogPart::Value(value) if is_wanted(value.code));
+    let mut texts = config.logformat.iter().map(|format| log_parts(&format.format).0);
+    let mut objects = config.logformat_json.iter().map(|format| json_fields(&format.format).0);
+    texts.any(|parts| parts.iter().any(in_text))
+        || objects.any(|fields| fields.iter().any(|field| is_wanted(field.code)))
 }
 
 /// `address` or `address:port`; port 53 by default.

@@ -302,7 +302,10 @@ fn write_forwarded_for(out: &mut impl FieldSink, request: &Request) {
 
 fn write_client(out: &mut impl FieldSink, earlier: &[u8], request: &Request, known: bool) {
     let mut text = AddressText::new();
-    let client = if known { text.write(unmapped(request.client_ip())) } else { b"unknown" };
+    let ip = unmapped(request.client_ip());
+    // A client on a Unix socket has no address.
+    let known = known && !ip.is_unspecified();
+    let client = if known { text.write(ip) } else { b"unknown" };
     out.parts(b"X-Forwarded-For", &[earlier, client]);
 }
 

@@ -19,6 +19,7 @@ use crate::fetch::job::{Failure, Job};
 use crate::fetch::pinning;
 use crate::fetch::route::{Reached, Route};
 use crate::request::Request;
+use crate::rules::destinations;
 
 /// An answer whose head has arrived.
 pub(crate) struct Answer {
@@ -62,19 +63,44 @@ async fn attempt_all(
     if job.as_asked && !job.in_background {
         route = route.pinned();
     }
+    // An answer that says that this way does not work.
+    let mut in_reserve = None;
     loop {
-        let reached = route.next().await?;
+        let reached = match route.next().await {
+            Ok(reached) => reached,
+            Err(failure) => return in_reserve.ok_or(failure),
+        };
         let was_reused = reached.server.was_reused();
+        // Those who share the fetch are judged too.
+        let is_peer = reached.to.peer.is_some();
+        let private =
+            (!is_peer).then(|| destinations::to_note(core, request, reached.server.peer().ip()));
+        writer.comes_from(private.flatten());
         match ask(core, job, reached, writer).await {
+            Ok(answer) if says_to_go_elsewhere(request, &answer) && route.leave(was_reused) => {
+                core.count(Counter::ServerRetries, 1);
+                in_reserve = Some(answer);
+            }
             Ok(answer) => return Ok(answer),
             // The connection of the client is for any request.
             Err(error) if was_reused && request.is_retriable() && is_dead_connection(&error) => {
                 core.count(Counter::ServerRetries, 1);
                 route.failed(Failure::from(&error));
             }
-            Err(error) => return Err(Failure::from(&error)),
+            Err(error) => return in_reserve.ok_or_else(|| Failure::from(&error)),
         }
     }
+}
+
+/// Whether another parent, or the server itself, may do better than who sent this answer, as in
+/// Squid.
+fn says_to_go_elsewhere(request: &Request, answer: &Answer) -> bool {
+    let is_wanted = match answer.head.status {
+        502 | 504 => true,
+        403 | 500 | 501 | 503 => request.snapshot().config.retry_on_error,
+        _ => false,
+    };
+    is_wanted && request.is_retriable() && !answer.is_pinned
 }
 
 fn is_dead_connection(error: &ServerError) -> bool {

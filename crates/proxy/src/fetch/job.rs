@@ -19,6 +19,8 @@ use crate::fetch::destination::Destination;
 use crate::fetch::pinning;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
+use crate::rules::delays::Source;
+use crate::rules::denial::Refusal;
 
 /// The request to fetch for, and the permitted use of the answer.
 pub(crate) struct Job {
@@ -108,6 +110,8 @@ pub(crate) struct Report {
     pub object_tag: Cell<Option<Tag>>,
     /// Why the request was sent on.
     pub forward: Forward,
+    /// The answer comes through a parent that delay pools do not slow down (`no-delay`).
+    pub is_undelayed: Cell<bool>,
     /// Fields of the answer that are for this request alone. They are neither stored nor sent to
     /// clients that joined.
     pub own_fields: RefCell<Fields>,
@@ -120,6 +124,8 @@ pub(crate) struct Failure {
     pub page: ErrorPage,
     /// The reason in words.
     pub detail: String,
+    /// The refusal, if a rule does not let the request go on.
+    pub refusal: Option<Box<Refusal>>,
 }
 
 impl Report {
@@ -142,6 +148,11 @@ impl Report {
     /// Result code of the failure; `tag` is the code for a fetch without a stored answer.
     pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
         if self.is_validation.get() { Tag::RefreshFailErr } else { tag }
+    }
+
+    /// Whether delay pools slow the answer down.
+    pub(crate) fn source(&self) -> Source {
+        if self.is_undelayed.get() { Source::Elsewhere } else { Source::Server }
     }
 
     /// The way taken so far.
@@ -167,7 +178,7 @@ impl Report {
 impl Failure {
     /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
-        Self { page, detail: detail.into() }
+        Self { page, detail: detail.into(), refusal: None }
     }
 
     /// There is no TLS with the server of `host`.
@@ -184,12 +195,21 @@ impl Failure {
 
     pub(crate) fn reason(&self) -> AbortReason {
         match self.page {
+            // Others may be allowed to go there.
+            _ if self.refusal.is_some() => AbortReason::NotShareable,
             ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
                 AbortReason::TimedOut
             }
             ErrorPage::InvalidResponse => AbortReason::Malformed,
             _ => AbortReason::Failed,
         }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let page = refusal.page;
+        Self { refusal: Some(Box::new(refusal)), ..Self::new(page, "") }
     }
 }
 

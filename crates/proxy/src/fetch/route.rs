@@ -24,7 +24,7 @@ use crate::errors::ErrorPage;
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Report};
 use crate::request::{Request, unmapped};
-use crate::rules::access;
+use crate::rules::{access, destinations};
 
 /// One way to get an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -129,9 +129,13 @@ impl<'a> Route<'a> {
                 break;
             }
             self.tries_left -= 1;
+            self.report.route.borrow_mut().attempts += 1;
             match self.reach(way).await {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
+                    if self.request.snapshot().logs_server_local {
+                        self.report.route.borrow_mut().local = reached.server.local();
+                    }
                     if reached.server.was_reused() {
                         // If it is dead, the same way is tried again with a new connection, which
                         // is the first one that counts.
@@ -147,7 +151,7 @@ impl<'a> Route<'a> {
                 }
                 Err(failure) => {
                     // A peer failed only if a connection to it was tried.
-                    if failure.page.is_about_connecting() {
+                    if failure.page.is_about_connecting() || failure.refusal.is_some() {
                         self.note(way, None);
                     }
                     self.last = Some(failure);
@@ -177,7 +181,10 @@ impl<'a> Route<'a> {
         // A pooled connection may lead to an address that the name no longer has, or that the rules
         // do not permit for this request.
         let may_use = |connected: &Connected| {
-            peer.is_some() || access::may_reuse(request, connected.peer.ip())
+            let ip = connected.peer.ip();
+            peer.is_some()
+                || access::may_reuse(request, ip)
+                    && destinations::objection(core, request, ip).is_none()
         };
         if std::mem::take(&mut self.may_use_pin)
             && let Some(connected) =
@@ -216,14 +223,25 @@ impl<'a> Route<'a> {
         self.may_reuse = self.reuses;
     }
 
+    /// Leaves the way of the last connection, whose answer is not wanted if another way brings one.
+    /// `false`: no other is left.
+    pub(crate) fn leave(&mut self, was_reused: bool) -> bool {
+        if was_reused {
+            self.give_up_way();
+        }
+        self.tries_left > 0 && self.ways.peek().is_some()
+    }
+
     /// Notes that the connection of [`Route::next`] brought no answer.
     pub(crate) fn failed(&mut self, failure: Failure) {
         self.last = Some(failure);
     }
 
-    /// Notes the way for the log, which names a server only while its address is not known.
+    /// Notes the way for the log. The name of a server that was reached is in the URL.
     fn note(&self, way: Way, peer: Option<SocketAddr>) {
         let (request, mut taken) = (self.request, self.report.route.borrow_mut());
+        let is_undelayed = way.peer(request).is_some_and(|peer| peer.conf.no_delay);
+        self.report.is_undelayed.set(is_undelayed);
         taken.peer = peer;
         taken.hierarchy = match way {
             Way::Direct => Hierarchy::Direct,
@@ -231,7 +249,7 @@ impl<'a> Route<'a> {
             Way::Peer(_, hierarchy) => hierarchy,
         };
         taken.name = match way {
-            _ if peer.is_some() => Box::default(),
+            Way::Direct | Way::Original if peer.is_some() => Box::default(),
             Way::Direct | Way::Original => String::from_utf8_lossy(request.url.host()).into(),
             Way::Peer(index, _) => {
                 request.snapshot().peers.get(index).map_or("", |peer| &peer.conf.name).into()
@@ -287,17 +305,22 @@ async fn connect(
 ) -> Result<ServerExchange, Failure> {
     let (config, peer) = (&request.snapshot().config, to.peer.as_deref());
     let parent: Option<&CachePeer> = peer.map(|peer| &peer.conf);
-    let addresses = match parent {
+    let found = match parent {
         Some(parent) => core.look_up(&parent.host, Asker::Proxy).await,
         None => access::reachable(core, request).await,
     };
+    let found = found.map_err(|error| Failure::new(ErrorPage::DnsFailure, error.to_string()));
+    let addresses = found.and_then(|found| match parent {
+        Some(_) => Ok(found),
+        None => destinations::permitted(core, request, found).map_err(Failure::from),
+    });
     let timeout = match parent {
         Some(parent) => parent.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
     let result = match addresses {
         Ok(addresses) => connect_to(core, request, &addresses, to, timeout).await,
-        Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
+        Err(failure) => Err(failure),
     };
     if let Some(peer) = peer {
         match &result {

@@ -5,12 +5,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use humboldt_exchange::ClientExchange;
+use humboldt_exchange::{ClientExchange, is_bodiless_status};
 use humboldt_freshness::{Disposition, Times};
+use humboldt_http::Method;
 use humboldt_logs::access::Tag;
+use humboldt_store::flow::Flow;
 use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
 
 use crate::config::cache_status::{Forward, Storing, Usage};
+use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::job::{Failure, Report};
 use crate::lookup::judge_age;
@@ -23,7 +26,7 @@ use crate::reply::leave::Leave;
 use crate::reply::stream::{Ended, Relay, cut_off};
 use crate::reply::{facts, local, resume};
 use crate::request::Request;
-use crate::rules::reply;
+use crate::rules::{delays, destinations, reply};
 use crate::storing::invalidate;
 use crate::transaction::{Served, Transaction};
 
@@ -35,7 +38,7 @@ pub(crate) async fn follow(
     tag: Tag,
 ) -> Served {
     let came_before = reader.flow().published().is_some();
-    let head = match await_head(transaction, &mut reader).await {
+    let head = match await_head(transaction, &mut reader, report.is_none()).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => {
             return Served::Done(transaction.client_gone(waiting(tag, report)));
@@ -133,17 +136,25 @@ fn is_fresh(request: &Request, head: &FlowHead) -> bool {
     })
 }
 
+/// Whether the server of a fetch is one to which this request could not go.
+pub(crate) fn is_closed(core: &Core, request: &Request, flow: &Flow) -> bool {
+    let private = flow.private_server();
+    private.is_some_and(|ip| destinations::objection(core, request, ip).is_some())
+}
+
 enum Waited {
     ClientGone,
-    /// The fetch did not wait until the rules had decided for this client.
+    /// The fetch did not wait until the rules had decided for this client, or is not for it.
     LeftBehind,
     Aborted(AbortReason),
 }
 
-/// Waits for the head, and passes interim responses on.
+/// Waits for the head, and passes interim responses on. One who has joined the fetch of another
+/// gets nothing from a server to which its own request could not go.
 async fn await_head(
     transaction: &mut Transaction<'_>,
     reader: &mut FlowReader,
+    has_joined: bool,
 ) -> Result<Arc<FlowHead>, Waited> {
     let mut gone = pin!(transaction.client.gone());
     loop {
@@ -156,6 +167,11 @@ async fn await_head(
             gone.as_mut().poll(cx).map(|()| (None, None))
         })
         .await;
+        let is_there = interim.is_some() || matches!(head, Some(Poll::Ready(Ok(_))));
+        let (core, request) = (transaction.core, transaction.request);
+        if has_joined && is_there && is_closed(core, request, reader.flow()) {
+            return Err(Waited::LeftBehind);
+        }
         if let Some(interim) = interim {
             match facts::gather_beside(transaction, &interim, Some(reader)).await {
                 None => return Err(Waited::ClientGone),
@@ -175,6 +191,9 @@ async fn await_head(
         }
     }
 }
+
+/// Why a client of HTTP/1.0 on a Unix socket does not get an answer whose length is not known.
+const NO_END: &str = "HTTP/1.0 cannot mark the end of this answer on a Unix socket";
 
 /// Streams a fetch to the client.
 async fn stream(
@@ -212,6 +231,11 @@ async fn stream(
     };
     let received_status = cut_head.is_some().then_some(head.head.status);
     let head = cut_head.as_deref().unwrap_or(head);
+    if is_endless(transaction, head) {
+        drop(reader);
+        let failure = Failure::new(ErrorPage::UnsupportedVersion, NO_END);
+        return Served::Done(local::failed(transaction, failure, outcome).await);
+    }
     outcome.status = head.head.status;
     let outcome = outcome.with_head(&head.head);
     let origin = match report {
@@ -231,9 +255,12 @@ async fn stream(
     };
     let pump = transaction.pump.take();
     let mut relay = Relay::begin(transaction.client, request, head, &reply, pump);
+    if let Some(report) = report.filter(|report| report.is_undelayed.get()) {
+        delays::apply(transaction.client, request, report.source(), &reply);
+    }
     relay.limit_body(limit_bytes);
     relay.may_leave(Leave::new(core, request, head, &reader));
-    let ended = relay.run(transaction.client, &mut reader).await;
+    let ended = relay.run(core, transaction.client, &mut reader).await;
     if ended.is_lost() {
         drop(reader);
         return from_elsewhere(transaction, head, &mut relay, outcome, ended).await;
@@ -244,6 +271,15 @@ async fn stream(
         invalidate::forget_all(core, request.key).await;
     }
     Served::Done(ended_with(outcome, ended))
+}
+
+/// Whether the client could take a part of this answer for the whole: only the end of its
+/// connection would end the body, and a connection that is cut off ends in the same way.
+fn is_endless(transaction: &Transaction<'_>, head: &FlowHead) -> bool {
+    head.info.body_bytes.is_none()
+        && !is_bodiless_status(head.head.status)
+        && transaction.request.head.method != Method::Head
+        && !transaction.client.can_cut_off()
 }
 
 fn ended_with(mut outcome: Outcome, ended: Ended) -> Outcome {
@@ -326,7 +362,7 @@ async fn begun(
 ) -> Result<(Arc<FlowHead>, FlowReader), Served> {
     let reader = assembly.start(transaction.core, transaction.request);
     let mut reader = reader.ok_or(Served::LookAgain)?;
-    match await_head(transaction, &mut reader).await {
+    match await_head(transaction, &mut reader, false).await {
         Ok(head) => Ok((head, reader)),
         Err(Waited::ClientGone) => Err(Served::Done(transaction.client_gone(waiting(tag, report)))),
         Err(Waited::LeftBehind | Waited::Aborted(_)) => Err(Served::LookAgain),

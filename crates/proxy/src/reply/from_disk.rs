@@ -20,7 +20,7 @@ use crate::reply::follow::{self, follow};
 use crate::reply::hit::Stored;
 use crate::reply::stream::{Ended, cut_off};
 use crate::reply::{assemble, facts, head, local, resume};
-use crate::rules::reply;
+use crate::rules::{budget, reply};
 use crate::transaction::{Served, Transaction};
 
 /// Bytes read from disk at a time for a range.
@@ -154,6 +154,9 @@ async fn send_part(
         match follow::send_bytes(transaction.client, &buffer).await {
             Ended::Complete => {}
             ended => return ended,
+        }
+        if !budget::take_bytes(transaction.core, transaction.request, buffer.len() as u64) {
+            return cut_off(transaction.client, Ended::OverBudget).await;
         }
         part.first += buffer.len() as u64;
         if part.first > part.last {

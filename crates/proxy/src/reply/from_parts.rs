@@ -21,7 +21,7 @@ use crate::reply::assemble::{self, Assembly, Source};
 use crate::reply::follow::{self, follow};
 use crate::reply::{facts, local};
 use crate::request::Request;
-use crate::rules::{access, reply};
+use crate::rules::{permission, reply};
 use crate::storing::{deliver, parts};
 use crate::transaction::{Served, Transaction};
 
@@ -63,7 +63,7 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
         if matches!(wanted, Wanted::Several(_)) || request.cc.only_if_cached() {
             return None;
         }
-        let may_miss = transaction.while_it_stays(pin!(access::may_miss(core, request))).await;
+        let may_miss = transaction.while_it_stays(pin!(permission::may_miss(core, request))).await;
         match may_miss {
             None => return gone(transaction, Tag::Miss),
             Some(Err(refusal)) => {

@@ -9,7 +9,7 @@ use humboldt_store::StoredHead;
 use crate::config::cache_status::Usage;
 use crate::request::Request;
 use crate::rules::header::{self, Ruled};
-use crate::rules::{marks, reply};
+use crate::rules::{delays, marks, reply};
 
 /// An answer, stored or in flight, in the form that one client gets.
 #[derive(Copy, Clone)]
@@ -38,6 +38,7 @@ pub(crate) fn send(
     length: BodyLength,
 ) {
     marks::apply(client, request, usage);
+    delays::apply(client, request, usage.into(), head);
     match header::concern_answers(request) {
         false => client.send_head(head, length),
         true => client.send_head(&Ruled { head, request, length }, length),

@@ -35,7 +35,7 @@ use crate::core::Core;
 use crate::fetch::job::{Job, Report};
 use crate::reply::resume;
 use crate::request::Request;
-use crate::rules::access;
+use crate::rules::permission;
 use crate::storing::deliver;
 
 /// Interval of the check whether a client that does not take all bytes at once holds up others. It
@@ -324,7 +324,7 @@ impl Leave {
 /// different body than `head` does.
 async fn again(core: Rc<Core>, request: Rc<Request>, head: Arc<FlowHead>) -> Option<FlowReader> {
     // A client that is served from disk has not passed `miss_access` yet.
-    access::may_miss(&core, &request).await.ok()?;
+    permission::may_miss(&core, &request).await.ok()?;
     let writer = core.shared.cache.private(request.key, request.key);
     let mut reader = writer.subscribe(ReaderKind::Client)?;
     let job = Job { as_asked: false, ..Job::new(&request, None, false, &Report::new()) };

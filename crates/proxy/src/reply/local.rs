@@ -92,6 +92,9 @@ pub(crate) async fn failed(
     failure: Failure,
     outcome: Outcome,
 ) -> Outcome {
+    if let Some(refusal) = failure.refusal {
+        return Box::pin(refused(transaction, *refusal, outcome.route)).await;
+    }
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
     let server = outcome.route.as_ref().and_then(|route| route.peer);
@@ -119,8 +122,14 @@ pub(crate) async fn refused(
     core.count(counter, 1);
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
     let shown = refusal.rule.as_deref().filter(|_| explains(request)).map(RuleSource::for_clients);
-    let by_rule = || shown.as_ref().map(|rule| format!("refused by {rule}"));
-    let detail = unanswered.map(why).or_else(by_rule).unwrap_or_default();
+    let what = if refusal.page.asks_login() { "login demanded by" } else { "refused by" };
+    let facts = refusal.facts.as_deref();
+    let by_rule = || {
+        let facts = facts.map(|facts| format!("{facts}: ")).unwrap_or_default();
+        shown.as_ref().map(|rule| format!("{facts}{what} {rule}"))
+    };
+    let alone = || facts.filter(|_| explains(request)).map(ToOwned::to_owned);
+    let detail = unanswered.map(why).or_else(by_rule).or_else(alone).unwrap_or_default();
     let server = route.as_ref().and_then(|route| route.peer);
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let about = |status| {
@@ -138,11 +147,13 @@ pub(crate) async fn refused(
         // The log names the rule; the client need not know it.
         let acl = unanswered.map(|rule| &*rule.acl).filter(|acl| !acl.is_empty());
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
-        let fault = acl.map(of_acl).or(answer.fault);
+        let fault = acl.map(of_acl).or(facts.map(|facts| Fault::of_page(page, facts)));
+        let fault = fault.or(answer.fault);
         let mut answer = Local { fault, ..answer };
         challenge::add(client, request, status, &mut answer.fields);
         answer
     };
+    let retry_after_s = refusal.retry_after_s;
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
         Some(Instead::Page(other, status)) => page(*other, status.or(Some(refusal.page.status()))),
@@ -167,7 +178,11 @@ pub(crate) async fn refused(
     };
     let error = Some(proxy_status(request, refusal.page, &detail));
     let outcome = outcome(local.status);
-    send(transaction, Local { error, ..local }, outcome).await.by_rule(refusal.rule)
+    let mut local = Local { error, ..local };
+    if let Some(seconds) = retry_after_s {
+        local.fields.push(FieldName::RetryAfter, seconds.to_string().as_bytes());
+    }
+    send(transaction, local, outcome).await.by_rule(refusal.rule)
 }
 
 /// Whether clients may know which rule refuses them.

@@ -14,7 +14,7 @@ use crate::fetch::job::{Job, Report};
 use crate::fetch::validator::strong_validator;
 use crate::reply::stream::{Ended, Relay};
 use crate::request::Request;
-use crate::rules::access;
+use crate::rules::permission;
 use crate::storing::deliver;
 use crate::transaction::Transaction;
 
@@ -41,7 +41,7 @@ pub(crate) async fn resume(
         let found = transaction.while_it_stays(pin!(search)).await;
         let Some(found) = found else { return Ended::ClientLost(transaction.client.lost()) };
         let Some(mut reader) = found else { return ended };
-        ended = relay.run(transaction.client, &mut reader).await;
+        ended = relay.run(transaction.core, transaction.client, &mut reader).await;
         if !ended.is_lost() {
             break;
         }
@@ -62,7 +62,7 @@ pub(crate) async fn from_server(
     let validator = stored.fields.get(name)?;
     let total = head.info.body_bytes?;
     // A client that is served from disk has not passed `miss_access` yet.
-    access::may_miss(core, request).await.ok()?;
+    permission::may_miss(core, request).await.ok()?;
     let mut again = request.for_range(position, None, Some(validator));
     again.received = core.now();
     let job = Job::new(&Rc::new(again), None, false, &Report::new());

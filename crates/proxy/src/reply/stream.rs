@@ -14,11 +14,12 @@ use humboldt_http::Method;
 use humboldt_store::{AbortReason, BodySlice, Flow, FlowHead, FlowReader, Progress, StoredHead};
 
 use crate::config::reply_rules::UNLIMITED;
+use crate::core::Core;
 use crate::cut::Cut;
 use crate::reply::head::{self, Reply};
 use crate::reply::leave::Leave;
 use crate::request::Request;
-use crate::rules::header;
+use crate::rules::{budget, header};
 
 /// Most bytes taken from a flow in one step.
 const WRITE_BYTES_MAX: u64 = 256 * 1024;
@@ -34,6 +35,8 @@ pub(crate) enum Ended {
     Aborted(AbortReason),
     /// The client took no bytes while others waited for it.
     HeldUp,
+    /// The client is over its budget.
+    OverBudget,
 }
 
 impl Ended {
@@ -49,6 +52,7 @@ impl Ended {
             Self::ClientLost(lost) => Some(lost.into()),
             Self::Aborted(reason) => Some(reason.into()),
             Self::HeldUp => Some(Cut::HeldUp),
+            Self::OverBudget => Some(Cut::OverBudget),
         }
     }
 }
@@ -77,6 +81,14 @@ pub(crate) struct Relay<'a> {
     leave: Option<Box<Leave>>,
     /// Sends the request's body, if it is still on its way.
     pump: Option<Box<BodyPump>>,
+}
+
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        if let Some(pump) = &self.pump {
+            budget::note_upload(self.request, pump.received_bytes());
+        }
+    }
 }
 
 impl<'a> Relay<'a> {
@@ -140,6 +152,7 @@ impl<'a> Relay<'a> {
     /// continues from elsewhere or cuts the answer off.
     pub(crate) async fn run(
         &mut self,
+        core: &Core,
         client: &mut ClientExchange,
         reader: &mut FlowReader,
     ) -> Ended {
@@ -164,10 +177,17 @@ impl<'a> Relay<'a> {
                 Progress::Data { .. } if self.body_bytes_left == 0 => {
                     return cut_off(client, Ended::Aborted(AbortReason::TooLarge)).await;
                 }
-                Progress::Data { .. } => match self.send_data(client, reader).await {
-                    Ended::Complete => {}
-                    ended => return ended,
-                },
+                Progress::Data { .. } => {
+                    let before = self.body_bytes_taken;
+                    match self.send_data(client, reader).await {
+                        Ended::Complete => {}
+                        ended => return ended,
+                    }
+                    let bytes = self.body_bytes_taken - before;
+                    if !budget::take_bytes(core, self.request, bytes) {
+                        return cut_off(client, Ended::OverBudget).await;
+                    }
+                }
                 Progress::End => return self.finish(client, Some(reader)).await,
                 Progress::Aborted(reason) => {
                     return match Ended::Aborted(reason) {

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_acl::{Known, Late, Question, RuleList, Subject, Verdict};
@@ -17,10 +16,9 @@ use humboldt_net::dns::{Answer, Asker, DnsError};
 use humboldt_store::StoredHead;
 use humboldt_sys::neighbours::hardware_address;
 
-use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
-use crate::rules::decision::{Decision, Denial};
+use crate::rules::decision::Decision;
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
 use crate::rules::{external, login, own};
@@ -42,7 +40,7 @@ pub(crate) async fn decide<'l>(
     decide_about(core, list, request, Subject { response, ..subject(request) }).await
 }
 
-async fn decide_about<'l, 'r>(
+pub(super) async fn decide_about<'l, 'r>(
     core: &Core,
     list: &'l RuleList,
     request: &'r Request,
@@ -93,55 +91,6 @@ async fn answer(
     }
 }
 
-/// Checks `http_access` and `adapted_http_access` without waiting. `Pending`: a rule needs a fact
-/// that is not known yet, see [`decide_permission`].
-pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
-    let snapshot = request.snapshot();
-    let (subject, before) = (subject(request), Before::of(request));
-    for list in client_lists(snapshot) {
-        match check_list(list, request, &subject) {
-            Verdict::Needs(question) => {
-                before.restore(request);
-                let asks_user = matches!(question, Question::User { .. });
-                let is_new = asks_user && request.login.get().is_none();
-                return match is_new && login::remember(request, subject.client_ip) {
-                    true => check(request),
-                    false => Poll::Pending,
-                };
-            }
-            decided => client_may(request, list, decided.into())?,
-        }
-    }
-    Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)))
-}
-
-/// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
-pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
-    decide_lists(core, request, client_lists(request.snapshot())).await
-}
-
-/// The same with `http_access` alone: before the URL is rewritten.
-pub(crate) async fn decide_http_access(core: &Core, request: &Request) -> Result<(), Refusal> {
-    decide_lists(core, request, std::iter::once(&request.snapshot().http_access)).await
-}
-
-/// The same with `adapted_http_access` alone: after the URL has been rewritten.
-pub(crate) async fn decide_adapted_access(core: &Core, request: &Request) -> Result<(), Refusal> {
-    decide_lists(core, request, request.snapshot().adapted_access.iter()).await
-}
-
-async fn decide_lists<'l>(
-    core: &Core,
-    request: &Request,
-    lists: impl Iterator<Item = &'l RuleList> + Clone,
-) -> Result<(), Refusal> {
-    let before = Before::of(request);
-    for list in lists.clone() {
-        client_may(request, list, decide(core, list, request, None).await)?;
-    }
-    permit_client(request, &subject(request), &before, lists)
-}
-
 /// Whether a helper is asked about a request.
 pub(crate) enum Asks {
     /// It is: also where the rules want a login, for which nobody is asked here.
@@ -156,62 +105,10 @@ pub(crate) enum Asks {
 pub(crate) async fn asks(core: &Core, list: Option<&RuleList>, request: &Request) -> Asks {
     let Some(list) = list else { return Asks::Yes };
     match Box::pin(decide(core, list, request, None)).await {
-        Decision::Allowed | Decision::Challenge(_) => Asks::Yes,
+        Decision::Allowed(_) | Decision::Challenge(..) => Asks::Yes,
         Decision::Denied(_) => Asks::No,
         Decision::Unanswered(question) => Asks::Unanswered(Refusal::unanswered(question)),
     }
-}
-
-/// The decision of a list about a client's request. Only here a client is asked for a login, as in
-/// Squid.
-fn client_may(request: &Request, list: &RuleList, decision: Decision<'_>) -> Result<(), Refusal> {
-    let denials = &request.snapshot().denials;
-    match decision {
-        Decision::Challenge(acl) => Err(Refusal::login(request, denials.find_page(acl))),
-        Decision::Denied(Denial { last_acl, wants_login: true, rule }) => {
-            Err(Refusal::login(request, denials.find(last_acl)).by(list.source(rule)))
-        }
-        other => other.permits(list, |last_acl| Refusal::of_request(denials.find(last_acl))),
-    }
-}
-
-/// Applies [`permit`] to the lists of a client's request.
-fn permit_client<'l>(
-    request: &Request,
-    subject: &Subject<'_>,
-    before: &Before,
-    lists: impl Iterator<Item = &'l RuleList> + Clone,
-) -> Result<(), Refusal> {
-    let allow =
-        |one: &Subject<'_>| lists.clone().all(|list| check_list(list, request, one).is_allowed());
-    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
-    permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
-}
-
-/// The lists that a request of a client must pass, in their order.
-fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> + Clone {
-    [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
-}
-
-/// Of several addresses, keeps only those that the rules would permit if the host had no other.
-/// Otherwise one permitted address would open the way to the others. `false`: none is left.
-fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
-    let Some(known @ [_, _, ..]) = subject.known.dst_ips else { return true };
-    if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
-        return true;
-    }
-    let is_allowed = |ip: &&IpAddr| {
-        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)), ..subject.known };
-        allow(&Subject { known, ..*subject })
-    };
-    let mut permitted = request.permitted.borrow_mut();
-    let left: Arc<[IpAddr]> =
-        permitted.as_deref().unwrap_or(known).iter().filter(is_allowed).copied().collect();
-    if left.is_empty() {
-        return false;
-    }
-    *permitted = Some(left);
-    true
 }
 
 /// Looks up the addresses of the host, once for each request. A request that stops waiting gives
@@ -221,16 +118,26 @@ pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer
         return known;
     }
     let host = String::from_utf8_lossy(request.url.host());
-    let answer = core.look_up(&host, asker(request)).await;
+    let answer = timed(core, request, core.look_up(&host, asker(request))).await;
     request.addresses.get_or_init(|| answer)
 }
 
 /// Looks up the name of the client, once for each request.
 async fn look_up_client(core: &Core, request: &Request) {
     if request.client_name.get().is_none() {
-        let answer = core.look_up_name(client_ip(request), asker(request)).await;
+        let looking_up = core.look_up_name(client_ip(request), asker(request));
+        let answer = timed(core, request, looking_up).await;
         request.client_name.get_or_init(|| answer);
     }
+}
+
+/// The result of a look-up, whose time is noted for the log.
+async fn timed<T>(core: &Core, request: &Request, looking_up: impl Future<Output = T>) -> T {
+    let began = core.now();
+    let answer = looking_up.await;
+    let before_ms = request.dns_ms.get().unwrap_or_default();
+    request.dns_ms.set(Some(before_ms + core.now().since_ms(began)));
+    answer
 }
 
 /// Checks the login of the client, once for each request.
@@ -319,45 +226,6 @@ pub(crate) fn why_unanswered(request: &Request, need: Need) -> String {
     }
 }
 
-/// Whether the client may open a tunnel to the server of its request with CONNECT; `false` if that
-/// cannot be decided. Call [`prepare_to_switch`] first.
-pub(crate) fn may_connect(request: &Request) -> bool {
-    let snapshot = request.snapshot();
-    let own = subject(request);
-    let host = String::from_utf8_lossy(own.host);
-    let authority = match host.contains(':') {
-        true => format!("[{host}]:{}", own.port),
-        false => format!("{host}:{}", own.port),
-    };
-    let as_tunnel =
-        Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
-    let allow = |subject: &Subject<'_>| {
-        client_lists(snapshot).all(|list| check_list(list, request, subject).is_allowed())
-    };
-    let before = Before::of_another(request);
-    let allow = |subject: &Subject<'_>| before.what_if(request, || allow(subject));
-    allow(&as_tunnel) && permit(request, &as_tunnel, allow)
-}
-
-/// Checks `miss_access`: whether the request may go to a server. Waits for the facts that the list
-/// needs. As in Squid, the list is about the client of the connection: it says which neighbours may
-/// make this cache fetch.
-pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let snapshot = request.snapshot();
-    let Some(list) = &snapshot.miss_access else { return Ok(()) };
-    let before = Before::of(request);
-    let direct = Subject { client_ip: unmapped(request.client_ip()), ..subject(request) };
-    let decision = decide_about(core, list, request, direct).await;
-    decision.permits(list, |last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
-    let allow = |one: &Subject<'_>| check_list(list, request, one).is_allowed();
-    let allow = |one: &Subject<'_>| before.what_if(request, || allow(one));
-    let known = known(request);
-    match permit(request, &Subject { known, ..direct }, allow) {
-        true => Ok(()),
-        false => Err(Refusal::of_miss(None)),
-    }
-}
-
 /// The answer of a list that does not wait, about the request or its answer.
 pub(crate) fn ask<'l>(
     list: &'l RuleList,
@@ -371,17 +239,6 @@ pub(crate) fn ask<'l>(
 pub(crate) fn is_undecided(list: &RuleList, request: &Request, response: &ResponseHead) -> bool {
     let ask = || ask(list, request, Some(response));
     matches!(Before::of(request).what_if(request, ask), Decision::Unanswered(_))
-}
-
-/// Whether an answer may go to the client (`http_reply_access`).
-pub(crate) fn may_reply(
-    list: &RuleList,
-    request: &Request,
-    response: &ResponseHead,
-) -> Result<(), Refusal> {
-    let denials = &request.snapshot().denials;
-    ask(list, request, Some(response))
-        .permits(list, |last_acl| Refusal::of_reply(denials.find(last_acl)))
 }
 
 /// Whether an optional list that chooses a way allows the request: `false` if there is no such
@@ -508,7 +365,7 @@ pub(crate) fn may_store_miss(request: &Request, response: &ResponseHead) -> bool
 }
 
 /// The facts about the request that were looked up for rules.
-fn known(request: &Request) -> Known<'_> {
+pub(super) fn known(request: &Request) -> Known<'_> {
     let addresses = request.addresses.get();
     let dst_ips = addresses.map(|answer| answer.as_deref().unwrap_or_default());
     let client_name = request.client_name.get().and_then(|answer| match answer {
@@ -528,7 +385,7 @@ fn client_ip(request: &Request) -> IpAddr {
 }
 
 /// Describes the request to the rules.
-fn subject(request: &Request) -> Subject<'_> {
+pub(crate) fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
     let host = request.url.host();
     // The rules about the server judge the one that the request goes to.
@@ -593,7 +450,11 @@ fn check_at_once<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_
 /// connection, if the list needs it. It finds the same random bits whenever it is asked about one
 /// request, for example after it has waited; two lists find different ones, and so do two ACLs of a
 /// list, as in Squid.
-fn check_list<'l>(list: &'l RuleList, request: &Request, subject: &Subject<'_>) -> Verdict<'l> {
+pub(crate) fn check_list<'l>(
+    list: &'l RuleList,
+    request: &Request,
+    subject: &Subject<'_>,
+) -> Verdict<'l> {
     let random = request.snapshot().uses_random.then(|| {
         let of_request = *request.random.get_or_init(random);
         let of_list = std::ptr::from_ref(list).addr() as u64;

@@ -1,8 +1,9 @@
-//! `proxy_protocol_access`: the load balancers that are believed when they tell a client's address.
+//! Lists that are asked about a connection, before there is a request: `proxy_protocol_access` (the
+//! load balancers that are believed when they tell a client's address), `client_delay_access`.
 
 use std::net::SocketAddr;
 
-use humboldt_acl::{Known, Subject};
+use humboldt_acl::{Known, RuleList, Subject};
 use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{HttpPort, Need};
 use humboldt_sys::conntrack;
@@ -19,7 +20,12 @@ pub(crate) fn may_announce(
     peer: SocketAddr,
     local: SocketAddr,
 ) -> bool {
-    let (list, now) = (&snapshot.proxy_protocol_access, UnixMillis::now().secs());
+    may(&snapshot.proxy_protocol_access, port, peer, local)
+}
+
+/// Whether a list allows a connection from `peer` to `local`; `false` if it has no answer.
+pub(crate) fn may(list: &RuleList, port: &HttpPort, peer: SocketAddr, local: SocketAddr) -> bool {
+    let now = UnixMillis::now().secs();
     let mut subject = Subject {
         client_ip: unmapped(peer.ip()),
         local_ip: unmapped(local.ip()),

@@ -23,6 +23,10 @@ pub(crate) struct Refusal {
     pub unanswered: Option<Unanswered>,
     /// The line of the rule that denies.
     pub rule: Option<Arc<RuleSource>>,
+    /// The facts by which it does, in words.
+    pub facts: Option<Box<str>>,
+    /// Retry-After, in seconds.
+    pub retry_after_s: Option<u64>,
 }
 
 /// A rule that has no answer.
@@ -36,7 +40,7 @@ pub(crate) struct Unanswered {
 
 impl Refusal {
     fn new(page: ErrorPage, tag: Tag, info: Option<usize>) -> Self {
-        Self { page, tag, info, unanswered: None, rule: None }
+        Self { page, tag, info, unanswered: None, rule: None, facts: None, retry_after_s: None }
     }
 
     /// The same, by the rule of this line.
@@ -81,6 +85,18 @@ impl Refusal {
         };
         let unanswered = Some(Unanswered { acl: acl.into(), need });
         Self { unanswered, ..Self::new(page, Tag::None, None) }
+    }
+
+    /// By `private_destinations`: the name of the host leads to an address that is not public.
+    pub(crate) fn of_destination(facts: String, rule: Option<Arc<RuleSource>>) -> Self {
+        let facts = Some(facts.into());
+        Self { facts, rule, ..Self::new(ErrorPage::PrivateDestination, Tag::Denied, None) }
+    }
+
+    /// By `client_budget`.
+    pub(crate) fn of_budget(why: &str, retry_after_s: u64) -> Self {
+        let (facts, retry_after_s) = (Some(why.into()), Some(retry_after_s));
+        Self { facts, retry_after_s, ..Self::new(ErrorPage::OverBudget, Tag::Denied, None) }
     }
 
     /// The host that the request names is not the one that it was sent to.

@@ -22,6 +22,10 @@ pub(crate) fn early(format: &AccessFormat, request: &Request) -> Vec<u8> {
         ext_user: helped.and_then(|facts| facts.user.as_deref()),
         ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
         ext_log: helped.and_then(|facts| facts.log.as_deref()),
+        client_name: request.client_name.get().and_then(|name| name.as_deref().ok()),
+        hardware: facts.hardware.flatten(),
+        number: request.number,
+        generation: request.snapshot().generation(),
         request: Some(&request.head.fields),
         notes: Some(&request.notes),
         ..AccessRecord::new(request.received, client)

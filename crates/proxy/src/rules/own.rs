@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use humboldt_conf::PortMode;
+use humboldt_conf::{HttpPort, PortMode};
 use humboldt_http::Target;
 
+use crate::config::snapshot::Snapshot;
 use crate::request::{Request, host_ip, unmapped};
 
 /// Path of the manager pages.
@@ -41,6 +42,19 @@ pub(crate) fn page_name(request: &Request) -> Option<&str> {
     Some(if path.starts_with(METRICS_PATH) { "metrics" } else { name })
 }
 
+/// Whether a host name is one of this proxy's for the clients of a port.
+pub fn is_own_name(snapshot: &Snapshot, port: &HttpPort, host: &[u8]) -> bool {
+    let is_host = |name: &str| host.eq_ignore_ascii_case(name.as_bytes());
+    let (names, config) = (&snapshot.names, &snapshot.config);
+    let is_alias = || config.hostname_aliases.iter().any(|name| is_host(name));
+    if port.mode != PortMode::Forward {
+        let mut given = [&config.visible_hostname, &config.unique_hostname].into_iter().flatten();
+        let is_the_site = port.defaultsite.as_deref().is_some_and(is_host);
+        return !is_the_site && (given.any(|name| is_host(name)) || is_alias());
+    }
+    [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias()
+}
+
 /// Whether the URL names this proxy.
 ///
 /// On a forward-proxy port, the proxy's names and address count, with the port of the connection. A
@@ -57,18 +71,11 @@ fn is_own(request: &Request) -> bool {
     }
     let facts = request.facts();
     let (host, has_own_port) = (request.url.host(), request.url.port() == facts.local.port());
-    let is_host = |name: &str| host.eq_ignore_ascii_case(name.as_bytes());
-    let snapshot = request.snapshot();
-    let (names, config) = (&snapshot.names, &snapshot.config);
-    let is_alias = || config.hostname_aliases.iter().any(|name| is_host(name));
+    let is_name = || is_own_name(request.snapshot(), &facts.port, host);
     if facts.port.mode != PortMode::Forward {
-        let mut given = [&config.visible_hostname, &config.unique_hostname].into_iter().flatten();
-        let is_the_site = facts.port.defaultsite.as_deref().is_some_and(is_host);
-        return has_own_port && !is_the_site && (given.any(|name| is_host(name)) || is_alias());
+        return has_own_port && is_name();
     }
     let is_direct = request.head.target == Target::Origin;
-    let is_name =
-        || [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias();
     let is_own_address = || {
         let address = host_ip(host).map(unmapped);
         let local = unmapped(facts.local.ip());

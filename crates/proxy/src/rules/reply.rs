@@ -10,8 +10,8 @@ use humboldt_store::StoredHead;
 
 use crate::config::reply_rules::{ReplyRules, UNLIMITED};
 use crate::request::Request;
-use crate::rules::access;
 use crate::rules::denial::Refusal;
+use crate::rules::{access, permission};
 
 /// Most bytes that the body of this answer may have for this request; 0 if the rules have no
 /// answer.
@@ -56,7 +56,7 @@ pub(crate) fn check(
         return Err(Refusal::too_large());
     }
     let Some(list) = &rules.access else { return Ok(limit) };
-    access::may_reply(list, request, &response).map(|()| limit)
+    permission::may_reply(list, request, &response).map(|()| limit)
 }
 
 /// Whether an interim answer, or one that switches protocols, may go to the client
@@ -64,7 +64,7 @@ pub(crate) fn check(
 pub(crate) fn check_interim(request: &Request, response: &ResponseHead) -> Result<(), Refusal> {
     let rules = request.snapshot().reply_rules.as_ref();
     match rules.and_then(|rules| rules.access.as_ref()) {
-        Some(list) => access::may_reply(list, request, response),
+        Some(list) => permission::may_reply(list, request, response),
         None => Ok(()),
     }
 }

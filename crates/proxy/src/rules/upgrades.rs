@@ -5,7 +5,7 @@ use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Method, ResponseHead, websocket};
 
 use crate::request::Request;
-use crate::rules::access;
+use crate::rules::{access, permission};
 
 /// A value of Upgrade with the protocols that the client asks for and may use, in its order. `None`
 /// if there are none, or the request has a body. Malformed names are left out. So is HTTP/2, since
@@ -45,7 +45,7 @@ fn allows(request: &Request, protocol: &str) -> bool {
     if upgrades.is_empty() {
         let is_forward = request.facts().port.mode == PortMode::Forward;
         return protocol.eq_ignore_ascii_case("websocket")
-            && (!is_forward || access::may_connect(request));
+            && (!is_forward || permission::may_connect(request));
     }
     let is_named = upgrades.iter().any(|((name, _), _)| named(name));
     let applies =

@@ -2,6 +2,7 @@
 
 pub(crate) mod internal;
 pub(crate) mod purge;
+mod recheck;
 pub(crate) mod tunnel;
 pub(crate) mod unparsed;
 pub(crate) mod upload;

@@ -1,5 +1,6 @@
 //! Tunnels: CONNECT, and connections that switch to another protocol.
 
+use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use crate::fetch::ask::{Ask, AskTunnel, Manner};
 use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
-use crate::rules::{marks, reply, upgrades};
-use crate::special::upload;
+use crate::rules::{budget, delays, marks, reply, upgrades};
+use crate::special::{recheck, upload};
 use crate::transaction::Transaction;
 
 /// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
@@ -36,6 +37,10 @@ const CLIENT_FIN: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
 pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
+    let _place = match budget::begin_tunnel(transaction.core, transaction.request) {
+        Ok(place) => place,
+        Err(refusal) => return local::refused(transaction, refusal, None).await,
+    };
     let report = Report::new();
     let job = Job::new(transaction.request, None, false, &report);
     let opened = transaction.while_it_stays(pin!(open(transaction.core, &job))).await;
@@ -43,7 +48,8 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     match opened {
         None => transaction.client_gone(outcome(0)),
         Some(Ok(Opened::Tunnel(server))) => {
-            serve(transaction, &Established, None, server.into_tunnel(), outcome(200)).await
+            let (server, source) = (server.into_tunnel(), report.source());
+            serve(transaction, &Established, None, server, outcome(200), source).await
         }
         Some(Ok(Opened::Refused(answer))) => {
             // As in Squid, the refusal of a tunnel goes to the client as it is.
@@ -74,6 +80,7 @@ async fn serve(
     upgrade: Option<&[u8]>,
     server: TunnelEnd,
     mut outcome: Outcome,
+    source: delays::Source,
 ) -> Outcome {
     // No request can come behind a tunnel.
     let facts = transaction.request.facts();
@@ -81,21 +88,32 @@ async fn serve(
     facts.login.end_handshake();
     let client = &mut *transaction.client;
     marks::apply(client, transaction.request, Usage::Local);
+    delays::apply_to_tunnel(client, transaction.request, source);
     client.send_tunnel_head(head, upgrade);
+    let mut rule = None;
     let cut = match client.flush().await {
         Ok(()) => {
             let config = &transaction.request.snapshot().config;
             let idle = config.read_timeout.max(IDLE_MIN);
             let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
             let ends = (client.tunnel(), server);
-            let (bytes, over) = relay(&transaction.core.io, ends.0, ends.1, limits).await;
+            let core = transaction.core;
+            let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
+            let refusing_rule = RefCell::new(None);
+            let refused = async {
+                let rule = recheck::refused(core, transaction.request, peer).await;
+                refusing_rule.replace(rule);
+            };
+            let meter = budget::meter(core, transaction.request);
+            let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused, meter).await;
             outcome.bytes_out += bytes;
+            rule = refusing_rule.into_inner();
             over.map(Cut::from)
         }
         Err(lost) => Some(lost.into()),
     };
     outcome.end(cut);
-    outcome
+    outcome.by_rule(rule)
 }
 
 /// The result of CONNECT.
@@ -157,6 +175,10 @@ async fn ask_parent(
 /// agrees.
 pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -> Outcome {
     let request = transaction.request;
+    let _place = match budget::begin_tunnel(transaction.core, request) {
+        Ok(place) => place,
+        Err(refusal) => return local::refused(transaction, refusal, None).await,
+    };
     let report = Report::new();
     let job = Job::new(request, None, false, &report);
     let asking = ask_to_switch(transaction.core, &job, offered);
@@ -178,7 +200,8 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
             let outcome = outcome(Tag::Tunnel, 101);
             let server = server.into_tunnel();
             let ruled = Ruled { head: &switching, request, length: BodyLength::None };
-            serve(transaction, &ruled, Some(&protocols), server, outcome).await
+            let source = report.source();
+            serve(transaction, &ruled, Some(&protocols), server, outcome, source).await
         }
     }
 }

@@ -29,6 +29,7 @@ const TOO_LARGE: &[u8] = b"error:request-too-large";
 pub(crate) fn request(core: &Core, facts: &Rc<ConnFacts>, refused: &Refused) -> Request {
     let mut request = Request::new(facts, &core.snapshot());
     request.received = core.now();
+    request.number = core.next_number();
     request.take_client_notes();
     match refused {
         Refused::Head(unread) => {

@@ -21,6 +21,7 @@ use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
 use crate::outcome::Outcome;
 use crate::reply::{facts, follow, head, local};
+use crate::rules::budget;
 use crate::storing::{deliver, invalidate};
 use crate::transaction::Transaction;
 
@@ -112,6 +113,7 @@ async fn until_head(
                     return Poll::Ready(Err(fault.into()));
                 }
                 progressed = pump.received_bytes() != before;
+                budget::note_upload(request, pump.received_bytes());
                 if !pump.is_done() && client.poll_body_late(cx).is_ready() {
                     return Poll::Ready(Err(Failure::new(ErrorPage::RequestTimeout, "").into()));
                 }

@@ -16,7 +16,7 @@ use humboldt_store::{AbortReason, Dir, FlowReader, FlowWriter, ReaderKind};
 
 use crate::core::Core;
 use crate::fetch::converse::{Answer, converse};
-use crate::fetch::job::{Failure, Job, Report, StaleBody};
+use crate::fetch::job::{Failure, Job, Report, Stale, StaleBody};
 use crate::lookup::memory::Found;
 use crate::request::Request;
 use crate::storing::decide::{self, Verdict};
@@ -94,9 +94,9 @@ async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) 
     job.report.is_validation.set(job.stale.is_some());
     let stored =
         job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
-    if let Some(stale) =
-        invalidate::unless_void(core, stored).filter(|stale| stale.may_serve_on_error)
-    {
+    // A refusal is no fault of the server.
+    let may_be_stale = |stale: &Stale| stale.may_serve_on_error && failure.refusal.is_none();
+    if let Some(stale) = invalidate::unless_void(core, stored).filter(may_be_stale) {
         job.report.object_tag.set(Some(Tag::RefreshFailOld));
         return serve_stored(core, stale.body, writer).await;
     }

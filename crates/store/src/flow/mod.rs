@@ -26,6 +26,7 @@ mod table;
 mod wake;
 mod writer;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -197,6 +198,11 @@ impl Flow {
     /// The response head and the facts published with it, when they are there.
     pub fn published(&self) -> Option<Arc<FlowHead>> {
         self.state.lock().head.clone()
+    }
+
+    /// The address of the server, if it is a private one: not everybody may go there.
+    pub fn private_server(&self) -> Option<IpAddr> {
+        self.state.lock().private_server
     }
 
     /// Ready when no client wants it any more. For the one task that writes, also while something

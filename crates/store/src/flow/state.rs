@@ -2,6 +2,7 @@
 //! tasks.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -52,6 +53,8 @@ pub(super) struct ReaderState {
 pub(super) struct State {
     pub(super) head: Option<Arc<FlowHead>>,
     pub(super) interims: Vec<Arc<StoredHead>>,
+    /// The address of the server, if it is a private one.
+    pub(super) private_server: Option<IpAddr>,
     /// Pages from offset `base`; all full but the last.
     pages: VecDeque<Page>,
     /// The whole body, where it is in no pages.
@@ -86,6 +89,7 @@ impl Default for State {
         Self {
             head: None,
             interims: Vec::new(),
+            private_server: None,
             pages: VecDeque::new(),
             borrowed: None,
             base: 0,

@@ -1,6 +1,7 @@
 //! The writing end of a flow.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -73,6 +74,11 @@ impl FlowWriter {
     /// The request is sent to a server now: earlier answers to others are older.
     pub fn ask(&self) {
         self.flow.fetch.ask();
+    }
+
+    /// The answer is going to come from this private address, or from none.
+    pub fn comes_from(&self, private: Option<IpAddr>) {
+        self.flow.state.lock().private_server = private;
     }
 
     /// The final head has come, with this Date in unix seconds, and with this strong entity tag.

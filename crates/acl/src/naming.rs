@@ -1,0 +1,109 @@
+//! Whether a rule applies because it names the destination.
+//!
+//! `acl wiki dstdomain wiki.example` does; `acl images url_regex \.png$` does not, as it matches
+//! the same path anywhere, and nor does `acl web dst 0.0.0.0/0`.
+
+use crate::matcher::{Acl, Match, Matcher, Term, all};
+use crate::subject::Subject;
+
+/// Whether one of the terms, all of which match the subject, names its destination. One behind `!`
+/// names those that are not meant.
+pub(crate) fn is_any(terms: &[Term], subject: &Subject<'_>, others: &[Subject<'_>]) -> bool {
+    terms.iter().any(|term| !term.negated && names(&term.acl, subject, others))
+}
+
+/// Whether the ACL is about the destination, matches that of the subject, and none of the others.
+fn names(acl: &Acl, subject: &Subject<'_>, others: &[Subject<'_>]) -> bool {
+    let is_met = |subject: &Subject<'_>| acl.check(subject, &mut None) == Match::Yes;
+    match &acl.matcher {
+        Matcher::Destination { .. }
+        | Matcher::Host(_)
+        | Matcher::HostRegex(_)
+        | Matcher::Url(_) => is_met(subject) && !others.iter().any(is_met),
+        // The first member that matches decides.
+        Matcher::AnyOf(terms) => {
+            let first = terms.iter().find(|term| term.check(subject, &mut None) == Match::Yes);
+            first.is_some_and(|term| is_any(std::slice::from_ref(term), subject, others))
+        }
+        Matcher::AllOf(lines) => {
+            let first = lines.iter().find(|line| all(line, subject, &mut None) == Match::Yes);
+            first.is_some_and(|line| is_any(line, subject, others))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use humboldt_conf::parse_str;
+
+    use crate::{AclSet, Known, RuleList, Subject, Verdict};
+
+    /// Whether the list allows `wiki.corp.example` at 10.0.0.7 because of a rule that names it.
+    fn is_named(rules: &str) -> bool {
+        let (config, found) = parse_str("t", &format!("http_port 1\n{rules}\n"));
+        assert!(!found.has_errors(), "{}", found.render(false));
+        let acls = AclSet::compile(&config.acl).unwrap();
+        let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
+        let (here, there): ([IpAddr; 1], [IpAddr; 1]) =
+            (["10.0.0.7".parse().unwrap()], ["198.51.100.1".parse().unwrap()]);
+        let subject = Subject {
+            host: b"wiki.corp.example",
+            url: b"http://wiki.corp.example/a.png",
+            method: b"GET",
+            known: Known { dst_ips: Some(&here), ..Known::default() },
+            ..Subject::default()
+        };
+        let other = Subject {
+            host: b"elsewhere.invalid",
+            url: b"http://elsewhere.invalid/a.png",
+            known: Known { dst_ips: Some(&there), ..Known::default() },
+            ..subject
+        };
+        match list.check(&subject) {
+            Verdict::Allowed { rule: Some(rule) } => {
+                list.names_destination(rule, &subject, &[other])
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn a_rule_names_the_destination_if_it_would_not_hold_for_another() {
+        for acl in [
+            "acl a dstdomain .corp.example",
+            "acl a dstdomain wiki.corp.example other.example",
+            "acl a dstdom_regex ^wiki\\.",
+            "acl a dst 10.0.0.0/8",
+            "acl a url_regex ^http://wiki\\.corp\\.example/",
+            "acl w dstdomain .corp.example\nacl a any-of CONNECT w",
+            "acl w dstdomain .corp.example\nacl a all-of all w",
+        ] {
+            assert!(is_named(&format!("{acl}\nhttp_access allow a")), "{acl}");
+            assert!(is_named(&format!("{acl}\nhttp_access allow all a")), "{acl}");
+        }
+    }
+
+    #[test]
+    fn what_holds_everywhere_names_nothing() {
+        for acl in [
+            "acl a src all",
+            "acl a dst all",
+            "acl a dst 0.0.0.0/0",
+            "acl a dstdom_regex .",
+            "acl a url_regex -i \\.png$",
+            "acl a url_regex ^http:",
+            "acl a method GET",
+            "acl w dstdomain .corp.example\nacl a any-of all w",
+            "acl b dstdomain .invalid\nacl a all-of !b",
+            "acl b dstdomain .invalid\nacl n any-of !b\nacl a any-of n",
+        ] {
+            assert!(!is_named(&format!("{acl}\nhttp_access allow a")), "{acl}");
+        }
+        assert!(!is_named("acl b dstdomain .invalid\nhttp_access allow !b"));
+        assert!(!is_named("acl b dst 198.51.100.0/24\nhttp_access allow !b"));
+        assert!(!is_named("acl b dstdomain .other\nhttp_access deny b"), "nothing applies");
+    }
+}

@@ -1,0 +1,51 @@
+//! What a client may use of the proxy (`client_budget`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AclTerm, RuleSource};
+
+/// One line of `client_budget`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetRule {
+    /// The limits; `None` for `none`.
+    pub limits: Option<BudgetLimits>,
+    /// All must match; empty matches everything.
+    pub terms: Vec<AclTerm>,
+    /// The line.
+    pub source: Arc<RuleSource>,
+}
+
+/// The limits of a line. What is `None` has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BudgetLimits {
+    /// Whose use is added up.
+    pub key: BudgetKey,
+    /// Requests in a period.
+    pub requests: Option<Rate>,
+    /// Most requests at once.
+    pub burst: u64,
+    /// Bytes in a period.
+    pub bytes: Option<Rate>,
+    /// Open tunnels.
+    pub tunnels: Option<u32>,
+}
+
+/// So much in a period, and at most so much at once.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// At least 1.
+    pub amount: u64,
+    /// At least a second.
+    pub period: Duration,
+}
+
+/// Whose use is added up.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum BudgetKey {
+    /// A client's address; of IPv6 the network with a prefix of 64 bits.
+    #[default]
+    Address,
+    /// A user; the address of a client who has not logged in.
+    User,
+}

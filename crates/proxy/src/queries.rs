@@ -1,0 +1,162 @@
+//! Answers other caches that ask with ICP whether an object is here.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_acl::Late;
+use humboldt_conf::HttpPort;
+use humboldt_exchange::BodyLength;
+use humboldt_http::text::request_head;
+use humboldt_logs::access::{AccessRecord, Tag};
+use humboldt_net::icp::{self, ICP_BYTES_MAX, IcpSocket, Opcode, Query};
+
+use crate::core::Core;
+use crate::lookup::disk::{self, Stored};
+use crate::lookup::memory;
+use crate::request::{ConnFacts, Request, unmapped};
+use crate::rules::access;
+use crate::transaction::logged_address;
+
+/// Most queries of a core that are looked up on disk at one time. Further ones are lost, as ICP
+/// allows.
+const QUERIES_MAX: usize = 256;
+
+/// Pause after an error of the socket.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Answers queries for as long as it is polled.
+pub async fn answer_queries(core: Rc<Core>, socket: IcpSocket) {
+    let Ok(local) = socket.address() else { return };
+    let (socket, open) = (Rc::new(socket), Rc::new(Cell::new(0)));
+    let mut buffer = vec![0; ICP_BYTES_MAX];
+    loop {
+        // An error is about an earlier reply.
+        let Ok((bytes, client)) = socket.receive(&mut buffer).await else {
+            tokio::time::sleep(RETRY_AFTER).await;
+            continue;
+        };
+        let message = buffer.get(..bytes).unwrap_or_default();
+        if icp::parse(message).is_none() || open.get() >= QUERIES_MAX {
+            continue;
+        }
+        open.set(open.get() + 1);
+        let (core, socket, place) = (Rc::clone(&core), Rc::clone(&socket), Place(Rc::clone(&open)));
+        let message = message.to_vec();
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            if let Some(query) = icp::parse(&message) {
+                answer(&core, &socket, (client, local), &query).await;
+            }
+        });
+    }
+}
+
+/// The place of a query among the open ones.
+struct Place(Rc<Cell<usize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+async fn answer(
+    core: &Rc<Core>,
+    socket: &IcpSocket,
+    (client, local): (SocketAddr, SocketAddr),
+    query: &Query<'_>,
+) {
+    let request = request(core, client, local, query);
+    let (opcode, tag) = match &request {
+        None => (Opcode::Error, Tag::UdpInvalid),
+        Some(request) if !may_ask(request) => (Opcode::Denied, Tag::UdpDenied),
+        Some(request) => match is_here(core, request).await {
+            true => (Opcode::Hit, Tag::UdpHit),
+            false => (Opcode::Miss, Tag::UdpMiss),
+        },
+    };
+    let reply = icp::reply(opcode, query);
+    socket.send(&reply, client);
+    if let Some(request) = request.filter(|one| one.snapshot().config.log_icp_queries) {
+        log(core, &request, tag, query, reply.len());
+    }
+}
+
+/// The request for which the other cache asks; `None` if the URL cannot be used.
+fn request(
+    core: &Rc<Core>,
+    client: SocketAddr,
+    local: SocketAddr,
+    query: &Query<'_>,
+) -> Option<Rc<Request>> {
+    let snapshot = core.snapshot();
+    let port = HttpPort {
+        port: local.port(),
+        name: "icp".to_owned(),
+        protocol: "http",
+        ..HttpPort::default()
+    };
+    let facts = Rc::new(ConnFacts::of_datagram(core.id, (client, local), Arc::new(port)));
+    let host = query.url.split(|byte| *byte == b'/').nth(2)?;
+    let text = [b"GET ", query.url, b" HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat();
+    let head = request_head(&text, &snapshot.head_limits).ok().flatten()?;
+    let mut request = Request::new(&facts, &snapshot);
+    request.head = head;
+    request.complete(BodyLength::None, core.now()).ok()?;
+    Some(Rc::new(request))
+}
+
+/// `icp_access`; nobody without a rule.
+fn may_ask(request: &Request) -> bool {
+    request.snapshot().icp_access.as_ref().is_some_and(|list| access::matches(list, request))
+}
+
+/// Whether a request would be a hit.
+async fn is_here(core: &Rc<Core>, request: &Rc<Request>) -> bool {
+    let also_stale = request.snapshot().config.icp_hit_stale;
+    let mut found = match memory::look_up(core, request) {
+        Ok(_) => return true,
+        Err(found) => found,
+    };
+    if found.stale.is_some() {
+        return also_stale;
+    }
+    if found.knows_enough() || !core.shared.cache.has_dirs() {
+        return false;
+    }
+    match disk::look_up(core, request, &mut found).await {
+        Some(Stored::Object(_) | Stored::Stream(_)) => true,
+        Some(Stored::Judged) => also_stale && found.stale.is_some(),
+        None => false,
+    }
+}
+
+fn log(core: &Core, request: &Request, tag: Tag, query: &Query<'_>, reply_bytes: usize) {
+    let (facts, now) = (request.facts(), core.now());
+    let client = logged_address(request.snapshot(), unmapped(facts.client.ip()));
+    let client = SocketAddr::new(client, facts.client.port());
+    let record = AccessRecord {
+        elapsed_ms: now.since_ms(request.received),
+        local: Some(facts.local),
+        tag: tag.into(),
+        bytes_out: reply_bytes as u64,
+        method: b"ICP_QUERY",
+        url: query.url,
+        notes: Some(&request.notes),
+        ..AccessRecord::new(now, client)
+    };
+    for log in core.access_logs().iter() {
+        let says = |list: &_| access::says_at_end(list, request, None, &Late::NONE);
+        match &log.sink {
+            _ if !log.condition.as_ref().is_none_or(|list| says(list).unwrap_or(true)) => {}
+            None => break,
+            Some(sink) if sink.is_none() => {}
+            Some(sink) => {
+                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a request takes from the budget of its client (`client_budget`).
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+
+use humboldt_acl::Question;
+use humboldt_base::counters::Counter;
+use humboldt_conf::BudgetKey;
+use humboldt_exchange::Meter;
+
+use crate::budgets::{Over, Spending, TunnelPlace};
+use crate::config::budgets::BudgetLine;
+use crate::core::Core;
+use crate::helped::Facts;
+use crate::request::{Request, unmapped};
+use crate::rules::denial::Refusal;
+use crate::rules::{access, login, own};
+
+/// The length of the prefix of an IPv6 network that counts as one client.
+const V6_PREFIX_BITS: u32 = 64;
+
+/// Takes a request from the budget of its client, once. Call it when the rules have let it in.
+///
+/// # Errors
+/// The client is over budget, or a line has no answer.
+pub(crate) fn admit(core: &Core, request: &Request) -> Result<(), Refusal> {
+    let lines = &request.snapshot().budgets;
+    if lines.is_empty() || request.spending.get().is_asked {
+        return Ok(());
+    }
+    let mut spending = Spending { is_asked: true, ..request.spending.get() };
+    request.spending.set(spending);
+    if own::is_internal(request) {
+        return Ok(());
+    }
+    let Some((index, line)) = line(request, lines)? else { return Ok(()) };
+    let Some(limits) = &line.limits else { return Ok(()) };
+    let (kind, client) = client(request, limits.key);
+    let key = core.shared.budgets.key(line.id, kind, client.bytes());
+    let taken = core.shared.budgets.take_request((key, line.id), limits, || client.name());
+    taken.map_err(|over| refusal(core, line, over))?;
+    // The page of one that is refused is not taken from it, or who asks again and again would never
+    // come back.
+    spending.account = Some((key, index));
+    request.spending.set(spending);
+    Ok(())
+}
+
+/// The first line that holds for the request.
+fn line<'l>(
+    request: &Request,
+    lines: &'l [BudgetLine],
+) -> Result<Option<(usize, &'l BudgetLine)>, Refusal> {
+    for (index, line) in lines.iter().enumerate() {
+        match access::ask(&line.condition, request, None).answered() {
+            Ok(true) => return Ok(Some((index, line))),
+            Ok(false) => {}
+            // A client that has not logged in is none of the users. One whose login could not be
+            // checked may be any.
+            Err(Question::User { .. }) if !matches!(request.login.get(), Some(Err(_))) => {}
+            Err(question) => return Err(Refusal::unanswered(question)),
+        }
+    }
+    Ok(None)
+}
+
+fn refusal(core: &Core, line: &BudgetLine, over: Over) -> Refusal {
+    core.count(Counter::ClientOverBudget, 1);
+    let nanos = over.retry_after.as_nanos();
+    // A client that comes a little too early is refused once more.
+    let seconds = u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1);
+    Refusal::of_budget(over.limit.words(), seconds).by(Some(&line.source))
+}
+
+/// Whose budget it is.
+enum Client<'r> {
+    Address(IpAddr, [u8; 16]),
+    User(&'r str),
+    Told(Rc<Facts>),
+}
+
+impl Client<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Address(_, bytes) => bytes,
+            Self::User(name) => name.as_bytes(),
+            Self::Told(facts) => facts.user.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// For people.
+    fn name(&self) -> Box<str> {
+        match self {
+            Self::Address(ip @ IpAddr::V6(_), _) => format!("{ip}/{V6_PREFIX_BITS}").into(),
+            Self::Address(ip, _) => ip.to_string().into(),
+            Self::User(name) => (*name).into(),
+            Self::Told(_) => String::from_utf8_lossy(self.bytes()).into(),
+        }
+    }
+}
+
+/// The client of the request, and the kind of its account.
+fn client(request: &Request, key: BudgetKey) -> (u8, Client<'_>) {
+    if key == BudgetKey::User {
+        if let Some(user) = login::user(request) {
+            return (1, Client::User(user));
+        }
+        if let Some(facts) = request.helped.facts().filter(|facts| facts.user.is_some()) {
+            return (1, Client::Told(facts));
+        }
+    }
+    let ip = network(unmapped(request.end_client()));
+    let bits = match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) | 1 << 127,
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    (0, Client::Address(ip, bits.to_be_bytes()))
+}
+
+/// An IPv4 address, or the network of one of IPv6: a client has all addresses of its network.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX << (128 - V6_PREFIX_BITS);
+            Ipv6Addr::from_bits(ip.to_bits() & mask).into()
+        }
+    }
+}
+
+/// Takes bytes that have been sent to the client, or have come from it. `false`: the budget is
+/// used up.
+pub(crate) fn take_bytes(core: &Core, request: &Request, bytes: u64) -> bool {
+    let mut spending = request.spending.get();
+    let Some((key, index)) = spending.account else { return true };
+    spending.taken_bytes += bytes;
+    request.spending.set(spending);
+    let line = request.snapshot().budgets.get(index);
+    let limits = line.and_then(|line| Some((line, line.limits.as_ref()?)));
+    let Some((line, limits)) = limits.filter(|_| bytes > 0) else { return true };
+    let name = || client(request, limits.key).1.name();
+    core.shared.budgets.take_bytes((key, line.id), limits, bytes, name)
+}
+
+/// Notes how much of the request's body has come.
+pub(crate) fn note_upload(request: &Request, uploaded_bytes: u64) {
+    let spending = request.spending.get();
+    if spending.account.is_some() {
+        request.spending.set(Spending { uploaded_bytes, ..spending });
+    }
+}
+
+/// Takes the bytes that have not been taken yet, when the request has ended.
+pub(crate) fn settle(core: &Core, request: &Request, bytes_out: u64) {
+    let spending = request.spending.get();
+    if spending.account.is_some() {
+        let bytes = bytes_out.saturating_add(spending.uploaded_bytes);
+        take_bytes(core, request, bytes.saturating_sub(spending.taken_bytes));
+    }
+}
+
+/// Takes a place for a tunnel, if there is a budget.
+///
+/// # Errors
+/// The client has as many as it may.
+pub(crate) fn begin_tunnel(core: &Core, request: &Request) -> Result<Option<TunnelPlace>, Refusal> {
+    let Some((key, index)) = request.spending.get().account else { return Ok(None) };
+    let line = request.snapshot().budgets.get(index);
+    let limits = line.and_then(|line| Some((line, line.limits.as_ref()?)));
+    let Some((line, limits)) = limits else { return Ok(None) };
+    let name = || client(request, limits.key).1.name();
+    match core.shared.budgets.begin_tunnel((key, line.id), limits, name) {
+        Ok(()) => Ok(Some(TunnelPlace::new(&core.shared.budgets, key))),
+        Err(over) => Err(refusal(core, line, over)),
+    }
+}
+
+/// Takes the bytes of a tunnel as they move; `None` without a budget.
+pub(crate) fn meter(core: &Rc<Core>, request: &Rc<Request>) -> Option<Meter> {
+    request.spending.get().account?;
+    let (core, request) = (Rc::clone(core), Rc::clone(request));
+    Some(Box::new(move |bytes| take_bytes(&core, &request, bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_client_is_its_network() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(network("10.1.2.3"), "10.1.2.3");
+        let client = Client::Address("2001:db8:1:2::".parse().unwrap(), [0; 16]);
+        assert_eq!(&*client.name(), "2001:db8:1:2::/64");
+    }
+}

@@ -1,0 +1,58 @@
+//! What follows from the decision of a list that can refuse: it is counted, and a refusal is made,
+//! or only reported.
+
+use std::sync::Arc;
+
+use humboldt_base::counters::Counter;
+use humboldt_conf::{List, RuleSource};
+use humboldt_http::Method;
+
+use crate::core::Core;
+use crate::request::Request;
+use crate::rules::access;
+use crate::rules::denial::Refusal;
+use crate::rules::own::is_internal;
+
+/// Counts the decision of a list, by the rule with the index `rule` or by none, and lets its
+/// refusal pass if it is only to be reported. A list that has no answer is not asked here: it
+/// refuses in any case.
+pub(crate) fn apply(
+    request: &Request,
+    list: List,
+    rule: Option<usize>,
+    decided: Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let is_reported = decided.is_err() && reports_only(request);
+    count(request, list, rule, is_reported);
+    match decided {
+        Err(refusal) if is_reported => {
+            note(request, refusal.rule);
+            Ok(())
+        }
+        decided => decided,
+    }
+}
+
+/// Counts the decision of a list.
+pub(crate) fn count(request: &Request, list: List, rule: Option<usize>, is_reported: bool) {
+    request.snapshot().rule_counts.count(request.facts().core, list, rule, is_reported);
+}
+
+/// Notes a refusal that is not made. The first one of a request is in the log.
+pub(crate) fn note(request: &Request, rule: Option<Arc<RuleSource>>) {
+    request.reported.get_or_init(|| rule);
+}
+
+/// Whether refusals of this request are only reported (`report_only`). The proxy's own pages and
+/// PURGE are no traffic that new rules are tried with: they stay refused.
+pub(crate) fn reports_only(request: &Request) -> bool {
+    let Some(list) = &request.snapshot().report_only else { return false };
+    request.head.method != Method::Purge && !is_internal(request) && access::matches(list, request)
+}
+
+/// Counts a request that has ended.
+pub(crate) fn count_reported(core: &Core, request: &Request) {
+    if request.reported.get().is_some() {
+        core.count(Counter::ClientReported, 1);
+    }
+}

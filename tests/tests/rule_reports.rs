@@ -1,0 +1,351 @@
+//! What rules do, and what they would do: counters of their decisions, rules that only report, and
+//! reconfigurations.
+
+use humboldt_tests::proxy;
+use humboldt_tests::wait::until;
+use humboldt_tests::{Client, Proxy, Reply, World};
+use rustix::process::Signal;
+
+/// The password is `secret`.
+const ANNA: &str = "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+
+/// `anna:secret`
+const LOGIN: (&str, &str) = ("Proxy-Authorization", "Basic YW5uYTpzZWNyZXQ=");
+
+const LOG: &str = "logformat own %rm %ru %>Hs %rule %reported_rule %generation\n\
+                   access_log stdio:{dir}/own.log own\n";
+
+/// A proxy with these rules, and an origin with one object.
+fn world(lines: &str) -> World {
+    let world = World::forward(&format!("{LOG}{lines}"));
+    world.origin.on("/", Reply::ok("x"));
+    world
+}
+
+/// The place of a line of the configuration: `squid.conf:LINE`, as clients see it.
+fn place(proxy: &Proxy, line: &str) -> String {
+    let text = std::fs::read_to_string(proxy.configuration()).expect("the configuration");
+    let at = text.lines().position(|one| one.contains(line)).expect("the line");
+    format!("squid.conf:{}", at + 1)
+}
+
+fn page(proxy: &Proxy, name: &str) -> String {
+    let mut client = proxy.client();
+    client.request("GET", &proxy.page(name), &[], b"");
+    client.response().expect(200).text()
+}
+
+/// The value of a metric about a rule.
+fn metric(page: &str, name: &str, list: &str, rule: &str) -> Option<u64> {
+    let start = format!("humboldt_{name}{{list=\"{list}\",rule=\"{rule}\",");
+    let line = page.lines().find(|line| line.starts_with(&start))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn wait_for_line(world: &World, wanted: &str) {
+    until(&format!("`{wanted}` in the log:"), || {
+        world.proxy.text("own.log").lines().any(|line| line == wanted).then_some(())
+    });
+}
+
+/// Takes a new configuration over.
+fn reload(world: &World, lines: &str) {
+    let count = || world.proxy.text("cache.log").matches("Reconfigured, generation").count();
+    let before = count();
+    world.proxy.write_configuration("", lines);
+    world.proxy.signal(Signal::HUP);
+    until("the new configuration", || (count() > before).then_some(()));
+}
+
+#[test]
+fn each_line_counts_its_decisions() {
+    let rules = "acl bad urlpath_regex ^/bad\nacl other urlpath_regex ^/other\n\
+                 http_access deny bad\nhttp_access allow other\n\
+                 acl html rep_mime_type text/html\nhttp_reply_access deny html\n\
+                 http_reply_access allow all\nmiss_access deny other\nmiss_access allow all\n";
+    let world = world(rules);
+    world.origin.on("/html", Reply::ok("x").with("Content-Type", "text/html"));
+    for path in ["/bad/1", "/bad/2", "/other", "/html"] {
+        let _ = world.get(path).expect(403);
+    }
+    for _ in 0..3 {
+        let _ = world.get("/").expect(200);
+    }
+    let metrics = page(&world.proxy, "metrics");
+    let count = |list: &str, line: &str| {
+        metric(&metrics, "rule_decisions_total", list, &place(&world.proxy, line))
+    };
+    assert_eq!(count("http_access", "http_access deny bad"), Some(2), "{metrics}");
+    assert_eq!(count("http_access", "http_access allow other"), Some(1));
+    assert_eq!(count("miss_access", "miss_access deny other"), Some(1));
+    assert_eq!(count("http_reply_access", "http_reply_access deny html"), Some(1));
+    // Interim answers and pages of the proxy's own are not asked about.
+    assert_eq!(count("http_reply_access", "http_reply_access allow all"), Some(3));
+    assert_eq!(metric(&metrics, "rule_decisions_total", "http_reply_access", "none"), Some(0));
+    let rules = page(&world.proxy, "squid-internal-mgr/rules");
+    let wanted = format!("{}: http_access deny bad", place(&world.proxy, "http_access deny bad"));
+    let line =
+        rules.lines().find(|line| line.ends_with(&wanted.replace("squid.conf", "/squid.conf")));
+    let line = line.or_else(|| rules.lines().find(|line| line.contains("http_access deny bad")));
+    assert!(line.is_some_and(|line| line.trim_start().starts_with("2 ")), "{rules}");
+    assert!(rules.starts_with("Configuration: generation 1, in force since "), "{rules}");
+
+    // A line that stays goes on counting, wherever it stands now; a new one begins.
+    reload(
+        &world,
+        &format!(
+            "{LOG}# one line more\nacl bad urlpath_regex ^/bad\n\
+                             http_access allow manager\nhttp_access deny bad\n"
+        ),
+    );
+    let _ = world.get("/bad/3").expect(403);
+    let metrics = page(&world.proxy, "metrics");
+    let count = |line: &str| {
+        metric(&metrics, "rule_decisions_total", "http_access", &place(&world.proxy, line))
+    };
+    assert_eq!(count("http_access deny bad"), Some(3), "{metrics}");
+    assert_eq!(count("http_access allow manager"), Some(1));
+    assert!(metrics.contains("\nhumboldt_configuration_generation 2\n"), "{metrics}");
+}
+
+#[test]
+fn a_demand_for_a_login_names_its_rule() {
+    let world = World::forward("");
+    let passwords = world.proxy.path("passwd");
+    std::fs::write(&passwords, ANNA).expect("a password file");
+    let lines = format!(
+        "{LOG}auth_param basic program /usr/lib/squid/basic_ncsa_auth {}\n\
+         acl users proxy_auth REQUIRED\nhttp_access allow users\n",
+        passwords.display()
+    );
+    world.origin.on("/", Reply::ok("x"));
+    reload(&world, &lines);
+    let place = place(&world.proxy, "allow users");
+    let answer = world.get("/").expect(407);
+    let status = answer.field("Proxy-Status").expect("the field");
+    let said = format!("login demanded by http_access allow users ({place})");
+    assert!(status.contains(&said), "{status}");
+    assert!(answer.text().contains(&said), "{}", answer.text());
+    let _ = world.ask("GET", "/", &[LOGIN]).expect(200);
+    let file = world.proxy.configuration();
+    let line = place.rsplit(':').next().expect("a number");
+    wait_for_line(&world, &format!("GET {} 407 {file}:{line} - 2", world.target("/")));
+    let metrics = world.ask("GET", "/", &[LOGIN]).expect(200);
+    drop(metrics);
+    let explained = proxy::run(&["-f", &file, "-k", "explain", "GET", "http://a.test/"]);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert_eq!(explained.status.code(), Some(3), "{text}");
+    assert!(text.contains("allow users: `users` needs a login"), "{text}");
+}
+
+#[test]
+fn rules_on_trial_refuse_nothing_and_say_what_they_would_do() {
+    let world = world(
+        "acl bad urlpath_regex ^/bad\nacl worse urlpath_regex ^/worse\n\
+         acl mark annotate_transaction tried=yes\nacl marked note tried yes\n\
+         acl users proxy_auth REQUIRED\nacl login urlpath_regex ^/login\n\
+         auth_param basic program /usr/lib/squid/basic_ncsa_auth /dev/null\n\
+         http_access deny worse\n\
+         http_access_report_only deny worse\nhttp_access_report_only deny bad mark\n\
+         http_access_report_only deny login !users\nhttp_access_report_only allow all\n\
+         http_reply_access deny marked\nhttp_reply_access allow all\n",
+    );
+    for path in ["/bad", "/login"] {
+        world.origin.on(path, Reply::ok("x"));
+        let _ = world.get(path).expect(200);
+    }
+    let _ = world.get("/worse").expect(403);
+    let _ = world.get("/").expect(200);
+    let file = world.proxy.configuration();
+    let at = |line: &str| place(&world.proxy, line).replace("squid.conf", &file);
+    let line = |path: &str, status: u16, rule: &str, reported: &str| {
+        wait_for_line(&world, &format!("GET {} {status} {rule} {reported} 1", world.target(path)));
+    };
+    line("/bad", 200, "-", &at("report_only deny bad"));
+    line("/login", 200, "-", &at("report_only deny login"));
+    line("/worse", 403, &at("http_access deny worse"), "-");
+    line("/", 200, "-", "-");
+    let metrics = page(&world.proxy, "metrics");
+    let list = "http_access_report_only";
+    for (name, of, wanted) in [
+        ("rule_refusals_reported_total", "report_only deny bad", 1),
+        ("rule_decisions_total", "report_only deny bad", 1),
+        ("rule_refusals_reported_total", "report_only deny login", 1),
+        ("rule_decisions_total", "report_only deny worse", 0),
+        ("rule_refusals_reported_total", "report_only allow all", 0),
+    ] {
+        let found = metric(&metrics, name, list, &place(&world.proxy, of));
+        assert_eq!(found, Some(wanted), "{name} {of}: {metrics}");
+    }
+    assert!(metrics.contains("\nhumboldt_client_http_refusals_reported_total 2\n"), "{metrics}");
+    let explained = proxy::run(&[
+        "-f",
+        &file,
+        "-k",
+        "explain",
+        "GET",
+        "http://a.test/worse",
+        "--dst",
+        "192.0.2.1",
+    ]);
+    assert_eq!(explained.status.code(), Some(3));
+    let explained = proxy::run(&["-f", &file, "-k", "explain", "GET", "http://a.test/login"]);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert_eq!(explained.status.code(), Some(0), "{text}");
+    assert!(text.contains("the rules on trial") && text.contains("login"), "{text}");
+}
+
+#[test]
+fn a_whole_file_is_tried_without_refusing_and_only_where_that_is_asked_for() {
+    let rules = "acl bad urlpath_regex ^/bad\nacl html rep_mime_type text/html\n\
+                 acl users proxy_auth REQUIRED\nacl login urlpath_regex ^/login\n\
+                 acl purge method PURGE\nacl pages url_regex /squid-internal-mgr/\n\
+                 acl far dst 192.0.2.0/24\nacl away dstdomain no-such-name.invalid\n\
+                 auth_param basic program /usr/lib/squid/basic_ncsa_auth /dev/null\n\
+                 http_access deny bad\nhttp_access deny purge\nhttp_access deny pages\n\
+                 http_access deny login !users\nhttp_access deny away far\nhttp_access deny !login\n\
+                 http_reply_access deny html\nhttp_reply_access allow all\nmiss_access deny login\n";
+    let world =
+        world(&format!("{rules}acl pilot req_header X-Pilot yes\nreport_only allow pilot\n"));
+    let html = Reply::ok("x").with("Content-Type", "text/html");
+    for path in ["/bad", "/login"] {
+        world.origin.on(path, Reply::ok("x"));
+    }
+    world.origin.on("/html", html);
+    let pilot = ("X-Pilot", "yes");
+    let file = world.proxy.configuration();
+    let at = |line: &str| place(&world.proxy, line).replace("squid.conf", &file);
+    for (path, refused, rule) in [
+        ("/bad", 403, "deny bad"),
+        ("/login", 407, "deny login !users"),
+        ("/html", 403, "deny !login"),
+    ] {
+        let _ = world.ask("GET", path, &[]).expect(refused);
+        let _ = world.ask("GET", path, &[pilot]).expect(200);
+        wait_for_line(&world, &format!("GET {} {refused} {} - 1", world.target(path), at(rule)));
+        wait_for_line(&world, &format!("GET {} 200 - {} 1", world.target(path), at(rule)));
+    }
+    // The proxy's own pages, PURGE, and rules without an answer stay refused.
+    let mut client = world.client();
+    client.request("GET", &world.proxy.page("squid-internal-mgr/info"), &[pilot], b"");
+    let _ = client.response().expect(403);
+    let _ = world.ask("PURGE", "/", &[pilot]).expect(403);
+    let mut client = world.client();
+    client.request("GET", "http://no-such-name.invalid/", &[pilot], b"");
+    let answer = client.response();
+    assert!(answer.status() >= 500, "{}", answer.status());
+    // A tunnel is let through too.
+    let mut client = world.client();
+    client.request("CONNECT", &world.host(), &[pilot], b"");
+    let _ = client.response_to("CONNECT").expect(200);
+    let explained = proxy::run(&[
+        "-f",
+        &file,
+        "-k",
+        "explain",
+        "GET",
+        "http://a.test/bad",
+        "--header",
+        "X-Pilot: yes",
+    ]);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(explained.status.success() && text.contains("only reported"), "{text}");
+    let explained = proxy::run(&["-f", &file, "-k", "explain", "GET", "http://a.test/bad"]);
+    assert_eq!(explained.status.code(), Some(3));
+    let parsed = proxy::run(&["-f", &file, "-k", "parse"]);
+    let said = String::from_utf8_lossy(&parsed.stderr).into_owned();
+    let said = said + &String::from_utf8_lossy(&parsed.stdout);
+    assert!(said.contains("are only reported"), "{said}");
+}
+
+/// A tunnel to the origin's address, through which bytes go.
+fn tunnel(world: &World, host: &str) -> Client {
+    let mut client = world.client();
+    client.request("CONNECT", host, &[], b"");
+    let _ = client.response_to("CONNECT").expect(200);
+    client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let _ = client.response().expect(200);
+    client
+}
+
+/// Whether bytes still go through a tunnel.
+fn goes_on(client: &mut Client, host: &str) -> bool {
+    client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    client.try_response_to("GET").is_some_and(|answer| answer.status() == 200)
+}
+
+#[test]
+fn a_reconfiguration_closes_the_tunnels_that_it_refuses_if_it_says_so() {
+    let world = world("");
+    let host = world.host();
+    let (mut first, mut second) = (
+        tunnel(&world, &host),
+        tunnel(&world, &format!("localhost:{}", world.origin.address().port())),
+    );
+    // By default tunnels go on.
+    let by_name = "acl named dstdomain localhost\n";
+    reload(&world, &format!("{LOG}{by_name}http_access deny named\n"));
+    assert!(goes_on(&mut first, &host) && goes_on(&mut second, &host));
+    reload(&world, &format!("{LOG}{by_name}close_refused_tunnels on\nhttp_access deny named\n"));
+    assert!(second.closes(), "the refused one");
+    assert!(goes_on(&mut first, &host), "the other one");
+    let (file, port) = (world.proxy.configuration(), world.origin.address().port());
+    let line = place(&world.proxy, "deny named").replace("squid.conf", &file);
+    wait_for_line(&world, &format!("CONNECT localhost:{port} 200 {line} - 1"));
+    let metrics = page(&world.proxy, "metrics");
+    assert!(
+        metrics.contains("\nhumboldt_client_connections_cut_total{reason=\"rules_changed\"} 1\n"),
+        "{metrics}"
+    );
+    // By the address that it leads to, also if the rules name it only now.
+    reload(
+        &world,
+        &format!(
+            "{LOG}close_refused_tunnels on\nacl here dst 127.0.0.0/8\nhttp_access deny CONNECT here\n"
+        ),
+    );
+    assert!(first.closes());
+    assert!(
+        metric_of_core(&page(&world.proxy, "squid-internal-mgr/rules"), "deny CONNECT here") >= 1
+    );
+}
+
+/// The decisions of a rule on the page.
+fn metric_of_core(page: &str, rule: &str) -> u64 {
+    let line = page.lines().find(|line| line.ends_with(rule)).expect("the rule");
+    line.split_ascii_whitespace().next().expect("a column").parse().expect("a number")
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_says_so_everywhere() {
+    let world = world("acl bad urlpath_regex ^/bad\nhttp_access deny bad\n");
+    let _ = world.get("/bad").expect(403);
+    let file = world.proxy.configuration();
+    world.proxy.write_configuration("", &format!("{LOG}http_access deny nobody-knows\n"));
+    for command in ["parse", "reconfigure"] {
+        let ended = proxy::run(&["-f", &file, "-k", command]);
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("nobody-knows"), "{said}");
+    }
+    assert!(!world.proxy.text("cache.log").contains("not reconfigured"), "nobody was told");
+    world.proxy.signal(Signal::HUP);
+    until("the message", || {
+        let said = world.proxy.text("cache.log");
+        let is_said = said.contains("not reconfigured, the old configuration stays");
+        (is_said && said.contains("nobody-knows")).then_some(())
+    });
+    let _ = world.get("/bad").expect(403);
+    let _ = world.get("/").expect(200);
+    let metrics = page(&world.proxy, "metrics");
+    assert!(metrics.contains("\nhumboldt_configuration_generation 1\n"), "{metrics}");
+    assert!(metrics.contains("\nhumboldt_failed_reconfigurations_total 1\n"), "{metrics}");
+    reload(&world, LOG);
+    let _ = world.get("/bad").expect(404);
+    let rules = page(&world.proxy, "squid-internal-mgr/rules");
+    assert!(
+        rules.contains("generation 2,") && rules.contains("Failed reconfigurations: 1"),
+        "{rules}"
+    );
+    wait_for_line(&world, &format!("GET {} 404 - - 2", world.target("/bad")));
+}

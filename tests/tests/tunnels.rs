@@ -1,0 +1,178 @@
+//! Tunnels that carry much: bytes that the kernel moves from socket to socket.
+
+use humboldt_tests::wait::until;
+use humboldt_tests::{Client, Proxy, World};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+/// More than all buffers on the way hold.
+const MANY_BYTES: usize = 30 << 20;
+
+fn pattern(seed: usize) -> Vec<u8> {
+    (0..MANY_BYTES).map(|at| (at / 251 + at % 13 + seed) as u8).collect()
+}
+
+/// A server that sends one pattern while it reads another, and sends its end when it has read one.
+/// Both have to be whole.
+fn server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().filter_map(Result::ok) {
+            std::thread::spawn(move || exchange(stream, pattern(1), &pattern(2)));
+        }
+    });
+    address
+}
+
+/// What both kinds of sockets can do.
+trait Socket: Read + Write + Send + Sized + 'static {
+    fn another(&self) -> Self;
+    fn end(&self);
+}
+
+impl Socket for TcpStream {
+    fn another(&self) -> Self {
+        self.try_clone().expect("a second handle")
+    }
+
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).expect("ended");
+    }
+}
+
+impl Socket for UnixStream {
+    fn another(&self) -> Self {
+        self.try_clone().expect("a second handle")
+    }
+
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).expect("ended");
+    }
+}
+
+fn exchange<S: Socket>(mut stream: S, sends: Vec<u8>, expects: &[u8]) {
+    let mut writer = stream.another();
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&sends).expect("sent");
+        writer.end();
+    });
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).expect("received");
+    assert!(received == expects, "{} bytes of {}", received.len(), expects.len());
+    writing.join().expect("sent");
+}
+
+/// Asks for a tunnel, and sends the first bytes behind the head.
+fn open(stream: &mut (impl Read + Write), server: SocketAddr) {
+    let head = format!("CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        answer.push(byte[0]);
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// Pipes of the proxy that have something to do with tunnels. (Other pipes are of its runtime.)
+fn pipes(proxy: &Proxy) -> usize {
+    let links = fs::read_dir(format!("/proc/{}/fd", proxy.id())).expect("a running proxy");
+    let links = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count()
+}
+
+#[test]
+fn bytes_both_ways_are_spliced_and_none_is_lost() {
+    let world = World::forward("http_port unix:{dir}/proxy.sock mode=666\n");
+    let server = server();
+    let mut over_tcp = TcpStream::connect(world.proxy.address()).expect("connected");
+    open(&mut over_tcp, server);
+    exchange(over_tcp, pattern(2), &pattern(1));
+    let path = world.proxy.path("proxy.sock");
+    let mut over_unix = UnixStream::connect(path).expect("connected");
+    open(&mut over_unix, server);
+    exchange(over_unix, pattern(2), &pattern(1));
+    let lines = world.proxy.logged_times("TCP_TUNNEL/200", 2);
+    let bytes = |line: &String| line.split_whitespace().nth(4)?.parse::<usize>().ok();
+    assert!(lines.iter().filter_map(bytes).all(|bytes| bytes > MANY_BYTES), "{lines:?}");
+    let all = 4 * MANY_BYTES as u64;
+    assert_eq!(world.metric("humboldt_tunnel_bytes_total"), all);
+    let spliced = world.metric("humboldt_tunnel_spliced_bytes_total");
+    // Reads that copied told that more would follow.
+    assert!((all / 2..=all).contains(&spliced), "{spliced} of {all}");
+}
+
+/// With so few descriptors none are for pipes.
+#[test]
+fn without_pipes_bytes_are_copied() {
+    let world = World::forward("max_filedescriptors 120\nworkers 1\n");
+    let server = server();
+    let mut stream = TcpStream::connect(world.proxy.address()).expect("connected");
+    open(&mut stream, server);
+    exchange(stream, pattern(2), &pattern(1));
+    until("all bytes to be counted", || {
+        (world.metric("humboldt_tunnel_bytes_total") == 2 * MANY_BYTES as u64).then_some(())
+    });
+    assert_eq!(world.metric("humboldt_tunnel_spliced_bytes_total"), 0);
+}
+
+#[test]
+fn short_messages_are_copied() {
+    let world = World::forward("");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accepted");
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() {
+            stream.write_all(&byte).expect("sent");
+        }
+    });
+    let mut stream = TcpStream::connect(world.proxy.address()).expect("connected");
+    open(&mut stream, server);
+    stream.set_nodelay(true).expect("no delay");
+    for number in 0..500_u32 {
+        let mut byte = [number as u8];
+        stream.write_all(&byte).expect("sent");
+        stream.read_exact(&mut byte).expect("echoed");
+        assert_eq!(byte, [number as u8]);
+    }
+    drop(stream);
+    until("all bytes to be counted", || {
+        (world.metric("humboldt_tunnel_bytes_total") == 1000).then_some(())
+    });
+    assert_eq!(world.metric("humboldt_tunnel_spliced_bytes_total"), 0);
+}
+
+/// Clients that take nothing hold pipes, up to the bound; the others are served without.
+#[test]
+fn clients_that_take_nothing_do_not_use_up_pipes_and_do_not_stop_others() {
+    let world = World::forward("workers 1\n");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().filter_map(Result::ok) {
+            std::thread::spawn(move || while stream.write_all(&[b'x'; 65536]).is_ok() {});
+        }
+    });
+    let before = pipes(&world.proxy);
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let mut client = Client::with_receive_buffer(world.proxy.address(), 4096);
+        client.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+        assert_eq!(client.response_to("CONNECT").status(), 200);
+        held.push(client);
+    }
+    // Two descriptors each.
+    until("all pipes to be in use", || (pipes(&world.proxy) == before + 2 * 16).then_some(()));
+    let mut other = TcpStream::connect(world.proxy.address()).expect("connected");
+    open(&mut other, server());
+    exchange(other, pattern(2), &pattern(1));
+    drop(held);
+    // Those that are kept for the next tunnel.
+    until("the pipes to be closed", || (pipes(&world.proxy) <= before + 2 * 4).then_some(()));
+}
