@@ -137,7 +137,8 @@ fn rules_are_those_of_connect_and_each_reason_has_its_code() {
     names.on("here.test", loopback(1));
     names.on("nowhere.test", Says::NoSuchName);
     let rules = "acl bad dstdomain .bad.test\nacl nine dst 127.0.0.9\nacl CONNECT method CONNECT\n\
-                 http_access deny CONNECT bad\nhttp_access deny CONNECT nine\n";
+                 http_access deny CONNECT bad\nhttp_access deny CONNECT nine\n\
+                 reply_header_access Proxy-Status deny all\n";
     let (world, port) = world(&format!("{}{rules}", names.lines()));
     let server = world.origin.address();
     assert_eq!(code(port, &request(1, server)), (0, false));

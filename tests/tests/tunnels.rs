@@ -2,10 +2,13 @@
 
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Proxy, World};
+use rustix::net::{SendFlags, send};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// More than all buffers on the way hold.
 const MANY_BYTES: usize = 30 << 20;
@@ -175,4 +178,64 @@ fn clients_that_take_nothing_do_not_use_up_pipes_and_do_not_stop_others() {
     drop(held);
     // Those that are kept for the next tunnel.
     until("the pipes to be closed", || (pipes(&world.proxy) <= before + 2 * 4).then_some(()));
+}
+
+/// A server that sends some bytes, one urgent byte, more bytes and its end, and tells when all is
+/// in its socket.
+fn server_with_urgent_byte(half: Vec<u8>) -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let (is_sent, sent) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().filter_map(Result::ok) {
+            stream.set_nodelay(true).expect("no delay");
+            stream.write_all(&half).expect("sent");
+            assert_eq!(send(&stream, b"!", SendFlags::OOB), Ok(1));
+            stream.write_all(&half).expect("sent");
+            stream.end();
+            is_sent.send(()).expect("the test waits");
+            // A close with unread bytes would be a reset.
+            _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    (address, sent)
+}
+
+/// splice(2) stops before an urgent byte, and looks as at the end, or as if nothing was there. A
+/// read that stops there is short, with more behind it.
+#[test]
+fn bytes_behind_an_urgent_byte_arrive() {
+    let world = World::forward("workers 1\n");
+    for (half, tunnels) in [(700_000, 4), (10, 50)] {
+        let half = pattern(3)[..half].to_vec();
+        let (address, sent) = server_with_urgent_byte(half.clone());
+        for number in 0..tunnels {
+            let mut client = Client::with_receive_buffer(world.proxy.address(), 4096);
+            client.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+            assert_eq!(client.response_to("CONNECT").status(), 200);
+            // So its end is there while the proxy still has bytes to read.
+            sent.recv().expect("the server sends");
+            assert!(client.bytes(2 * half.len()) == half.repeat(2), "tunnel {number}");
+            assert!(client.closes());
+        }
+    }
+}
+
+/// A tunnel that is cut off does not look like one that has ended.
+#[test]
+fn a_reset_of_the_server_reaches_the_client() {
+    let world = World::forward("");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let mut client = TcpStream::connect(world.proxy.address()).expect("connected");
+    let server = std::thread::spawn(move || listener.accept().expect("accepted").0);
+    open(&mut client, address);
+    let mut server = server.join().expect("accepted");
+    server.write_all(b"a part").expect("sent");
+    let mut part = [0; 6];
+    client.read_exact(&mut part).expect("received");
+    rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).expect("set");
+    drop(server);
+    let error = client.read(&mut part).expect_err("no end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }

@@ -68,13 +68,17 @@ fn an_accelerator_listens_on_a_unix_socket() {
     assert_eq!(got, "hello");
 }
 
-/// It is neither `localhost` nor in any network of a usual file.
+/// Nothing about an address allows it, and what is denied by address is refused.
 #[test]
 fn rules_see_that_a_client_has_no_address() {
     for (rules, over_unix, over_tcp) in [
-        ("http_access deny localhost\n", 200, 403),
+        ("acl bad src 192.0.2.0/24\nhttp_access deny bad\n", 403, 200),
+        ("acl bad src 192.0.2.0/24\nhttp_access allow !bad\nhttp_access deny all\n", 403, 200),
+        ("acl low src 0.0.0.0/8\nhttp_access allow low\nhttp_access deny all\n", 403, 403),
         ("http_access deny !localhost\n", 403, 200),
-        ("acl away src 0.0.0.0\nhttp_access deny away\n", 403, 200),
+        ("http_access allow localhost\nhttp_access deny all\n", 403, 200),
+        ("acl sockets src none\nhttp_access allow sockets\nhttp_access deny all\n", 200, 403),
+        ("acl name srcdomain .test\nhttp_access allow !name\nhttp_access deny all\n", 403, 200),
         ("acl agents myportname agents\nhttp_access deny agents\n", 403, 200),
         ("acl any src 0.0.0.0/0.0.0.0\nhttp_access deny any\n", 403, 403),
         ("acl mac arp 00:00:00:00:00:01\nhttp_access deny mac\n", 200, 200),
@@ -130,6 +134,18 @@ fn an_answer_whose_end_could_not_be_seen_is_refused() {
     assert!(chunked.contains("5\r\nhello\r\n0\r\n\r\n"), "{chunked}");
     let with_length = answer(&path, &ask("0", "/a"));
     assert!(with_length.contains("200 OK") && with_length.ends_with("hello"), "{with_length}");
+    // Without the effect at the server.
+    let post = "POST http://a/post HTTP/1.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    let target = world.target("/post");
+    world.origin.on("/post", Reply::ok("done"));
+    let refused = answer(&path, &post.replace("http://a/post", &target));
+    assert!(refused.starts_with("HTTP/1.1 505 "), "{refused}");
+    let done = answer(
+        &path,
+        &post.replace("http://a/post", &target).replace("1.0\r\n", "1.1\r\nConnection: close\r\n"),
+    );
+    assert!(done.ends_with("done"), "{done}");
+    assert_eq!(world.origin.count("/post"), 1);
     // TCP has a reset.
     let mut over_tcp = world.client();
     over_tcp.send(ask("0", "/chunked"));

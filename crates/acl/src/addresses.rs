@@ -21,6 +21,8 @@ pub(crate) struct AddressSet {
     v6: RangeSet<u128>,
     /// `none` is among the values: a host without addresses matches.
     pub(crate) none: bool,
+    /// `all` is among them: it matches clients without an address too.
+    pub(crate) all: bool,
 }
 
 impl AddressSet {
@@ -28,10 +30,13 @@ impl AddressSet {
     /// `/mask`, and names of hosts, which are looked up here and now, as Squid does: this blocks.
     pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
         let mut ranges = Vec::with_capacity(values.len());
-        let mut none = false;
+        let (mut none, mut all) = (false, false);
         for value in values {
             match value.as_str() {
-                any if ANY.contains(&any) => ranges.push((0, u128::MAX)),
+                any if ANY.contains(&any) => {
+                    all = true;
+                    ranges.push((0, u128::MAX));
+                }
                 "ipv4" => ranges.push(MAPPED),
                 // Not IPv4 in its mapped form: `::/0` must not allow more than `ipv6`.
                 "ipv6" | "::/0" => ranges.extend([(0, MAPPED.0 - 1), (MAPPED.1 + 1, u128::MAX)]),
@@ -45,7 +50,7 @@ impl AddressSet {
         }
         let v4 = ranges.iter().filter_map(|range| v4_part(*range)).collect();
         let v6 = ranges.iter().flat_map(|range| v6_parts(*range)).collect();
-        Ok(Self { v4: RangeSet::new(v4), v6: RangeSet::new(v6), none })
+        Ok(Self { v4: RangeSet::new(v4), v6: RangeSet::new(v6), none, all })
     }
 
     /// Whether the set contains `address`.

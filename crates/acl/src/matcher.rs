@@ -25,6 +25,9 @@ pub(crate) enum Match<'a> {
     No,
     /// Only the answer to this question can tell, and it is not known.
     Needs(Question<'a>),
+    /// Nothing can tell, for this ACL: the client has no address. No rule allows because of it,
+    /// also behind `!`, and a `deny` refuses.
+    Never(&'a str),
     /// This ACL asks for a login, and the client has none: the list ends here.
     Challenge(&'a str),
 }
@@ -195,13 +198,19 @@ impl Acl {
     pub(crate) fn check<'a>(&'a self, subject: &Subject<'_>, last: &mut Last<'a>) -> Match<'a> {
         *last = Some(self);
         let matched = match &self.matcher {
-            Matcher::Source(addresses) => addresses.contains(subject.client_ip),
+            Matcher::Source(addresses) => match subject.client() {
+                Some(client) => addresses.contains(client),
+                None => return self.without_address(addresses),
+            },
             Matcher::Destination { addresses, no_lookup } => {
                 let question = Question::DstIps { acl: &self.name };
                 return destination(addresses, *no_lookup, subject)
                     .map_or(Match::Needs(question), Match::from);
             }
-            Matcher::LocalAddress(addresses) => addresses.contains(subject.local_ip),
+            Matcher::LocalAddress(addresses) => match subject.local() {
+                Some(local) => addresses.contains(local),
+                None => return self.without_address(addresses),
+            },
             Matcher::Hardware(addresses) => {
                 let question = Question::Hardware { acl: &self.name };
                 return hardware(addresses, subject).map_or(Match::Needs(question), Match::from);
@@ -309,8 +318,20 @@ impl Acl {
         matched.into()
     }
 
+    /// Whether an end of a Unix socket is in the set: it is if all are, or those without address.
+    #[cold]
+    fn without_address(&self, addresses: &AddressSet) -> Match<'_> {
+        match addresses.all || addresses.none {
+            true => Match::Yes,
+            false => Match::Never(&self.name),
+        }
+    }
+
     /// Whether the client's name passes the test.
     fn client_name(&self, subject: &Subject<'_>, test: impl FnOnce(&str) -> bool) -> Match<'_> {
+        if subject.client().is_none() {
+            return Match::Never(&self.name);
+        }
         match subject.known.client_name {
             Some(name) => test(name).into(),
             None => Match::Needs(Question::ClientName { acl: &self.name }),
@@ -356,8 +377,16 @@ fn draw(subject: &Subject<'_>, number: u64) -> u64 {
 }
 
 /// One of the results is yes. A question decides where nothing before it matched.
-fn any<'a>(mut results: impl Iterator<Item = Match<'a>>) -> Match<'a> {
-    results.find(|result| *result != Match::No).unwrap_or(Match::No)
+fn any<'a>(results: impl Iterator<Item = Match<'a>>) -> Match<'a> {
+    let mut otherwise = Match::No;
+    for result in results {
+        match result {
+            Match::No => {}
+            Match::Never(_) => otherwise = result,
+            decided => return decided,
+        }
+    }
+    otherwise
 }
 
 /// Whether an address of the host is in the set; `None` if the decision needs addresses that are

@@ -147,6 +147,9 @@ impl RuleList {
                 Match::No => {}
                 Match::Challenge(acl) => return Verdict::Challenge { acl, rule: index },
                 Match::Needs(question) => return Verdict::Needs(question),
+                // Nobody is allowed by what cannot be told, and nobody escapes a refusal by it.
+                Match::Never(_) if rule.allow || rule.differs(subject) => {}
+                Match::Never(_) => return denied(Some(index), last),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => return denied(Some(index), last),
             }
@@ -202,8 +205,16 @@ impl Rule {
             Match::No => Step::Differs { acl: &term.acl.name, negated: term.negated },
             Match::Needs(question) => Step::Needs(question),
             Match::Challenge(acl) => Step::Challenge(acl),
+            Match::Never(_) if !self.allow && !self.differs(subject) => Step::Applies,
+            Match::Never(acl) => Step::Differs { acl, negated: term.negated },
         });
         steps.into_iter().find(|step| *step != Step::Applies).unwrap_or(Step::Applies)
+    }
+
+    /// Whether an ACL of the rule does not match, also behind one that cannot be told.
+    #[cold]
+    fn differs(&self, subject: &Subject<'_>) -> bool {
+        self.terms.iter().any(|term| term.check(subject, &mut None) == Match::No)
     }
 }
 

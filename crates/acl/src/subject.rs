@@ -51,9 +51,10 @@ impl fmt::Debug for dyn Told + '_ {
 /// in those they know. Every caller has a client and a time.
 #[derive(Copy, Clone, Debug)]
 pub struct Subject<'a> {
-    /// Address of the client.
+    /// Address of the client; 0.0.0.0 for one that has none, on a Unix socket. No other has that:
+    /// neither X-Forwarded-For nor the PROXY protocol can tell it.
     pub client_ip: IpAddr,
-    /// Address the client connected to.
+    /// Address the client connected to; 0.0.0.0 for a Unix socket.
     pub local_ip: IpAddr,
     /// Port the client connected to.
     pub local_port: u16,
@@ -128,5 +129,19 @@ impl Default for Subject<'_> {
             random: None,
             is_internal: false,
         }
+    }
+}
+
+impl Subject<'_> {
+    /// The client's address, if it has one.
+    #[inline]
+    pub(crate) fn client(&self) -> Option<IpAddr> {
+        Some(self.client_ip).filter(|ip| !ip.is_unspecified())
+    }
+
+    /// The address that the client connected to, if it has one.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<IpAddr> {
+        Some(self.local_ip).filter(|ip| !ip.is_unspecified())
     }
 }

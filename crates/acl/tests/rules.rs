@@ -14,6 +14,8 @@ use text::{access_rules, definitions};
 
 #[path = "rules/messages.rs"]
 mod messages;
+#[path = "rules/no_address.rs"]
+mod no_address;
 #[path = "rules/text.rs"]
 mod text;
 
@@ -436,8 +438,12 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
         };
         let acls = format!("acl member port 1\nacl x {} {value}", kind.name());
         let list = list(&acls, "allow x");
-        let asking =
-            Subject { host: b"host.test", annotated: Some(&TooMany), ..Subject::default() };
+        let asking = Subject {
+            client_ip: ip("192.0.2.9"),
+            host: b"host.test",
+            annotated: Some(&TooMany),
+            ..Subject::default()
+        };
         let asked = match list.check(&asking) {
             Verdict::Needs(question) => Some(question.need()),
             _ => None,

@@ -68,12 +68,25 @@ pub trait ReplyHead {
 
     /// Writes the status and all fields.
     fn write<S: ReplySink>(&self, sink: &mut S);
+
+    /// The same without the rules of a configuration about fields, which may remove or change what
+    /// the proxy itself has to know.
+    fn write_unruled<S: ReplySink>(&self, sink: &mut S) {
+        self.write(sink);
+    }
 }
 
 /// The head of an answer with its fields taken apart.
 pub fn collect(head: &impl ReplyHead) -> ResponseHead {
     let mut collector = Collector(ResponseHead::default());
     head.write(&mut collector);
+    collector.0
+}
+
+/// As [`collect`], without the rules of a configuration.
+pub(crate) fn collect_unruled(head: &impl ReplyHead) -> ResponseHead {
+    let mut collector = Collector(ResponseHead::default());
+    head.write_unruled(&mut collector);
     collector.0
 }
 

@@ -88,6 +88,16 @@ impl CoreIo {
         })
     }
 
+    /// The core is one of this many, which share what pipes for tunnels there may be.
+    pub fn share_pipes_among(&self, cores: usize) {
+        self.pipes.share_among(cores);
+    }
+
+    /// Closes the pipes that no tunnel uses. Returns their number.
+    pub fn close_spare_pipes(&self) -> usize {
+        self.pipes.close_spare()
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> Rc<ClientSettings> {
         Rc::clone(&self.settings.borrow())

@@ -13,22 +13,25 @@ const PIPES_MAX: usize = 16;
 /// Most empty pipes that a core keeps for the next bytes.
 const SPARE_PIPES_MAX: usize = 4;
 
-/// A core's pipes have at most this share of the descriptors.
+/// The pipes of all cores have at most this share of the descriptors.
 const PIPES_DESCRIPTORS_SHARE: u64 = 64;
+
+/// Most pipes of all cores: with 64 pages each, the pages that a user without privileges may have
+/// (`fs.pipe-user-pages-soft`).
+const PIPES_OF_ALL_MAX: usize = 256;
 
 /// After the system had no pipe, no other is asked for during this time.
 const PIPE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Capacity of a pipe, in pages that are there only while it is full. A bare relay needs a quarter
-/// less CPU for a GB than with the system's default of 64 KiB. All pipes of a core together have
-/// 1024 pages, of the 16384 that a user without privileges may have (`fs.pipe-user-pages-soft`).
+/// less CPU for a GB than with the system's default of 64 KiB.
 const PIPE_BYTES: usize = 256 * 1024;
 
 /// The pipes of one core. A tunnel has one while bytes are on their way, and none while it is idle.
 pub(crate) struct Pipes {
     spare: RefCell<Vec<SplicePipe>>,
     in_use: Cell<usize>,
-    most: usize,
+    most: Cell<usize>,
     /// The system had no pipe.
     failed_at: Cell<Option<Instant>>,
     /// The system cannot splice.
@@ -53,8 +56,7 @@ impl Drop for Place<'_> {
 
 impl Default for Pipes {
     fn default() -> Self {
-        let allowed = descriptors::limit() / PIPES_DESCRIPTORS_SHARE / 2;
-        Self::new(usize::try_from(allowed).unwrap_or(usize::MAX).min(PIPES_MAX))
+        Self::new(share(descriptors::limit(), 1))
     }
 }
 
@@ -63,15 +65,25 @@ impl Pipes {
         Self {
             spare: RefCell::default(),
             in_use: Cell::new(0),
-            most,
+            most: Cell::new(most),
             failed_at: Cell::new(None),
             is_unable: Cell::new(false),
         }
     }
 
+    /// The core is one of this many.
+    pub(crate) fn share_among(&self, cores: usize) {
+        self.most.set(share(descriptors::limit(), cores));
+    }
+
+    /// Closes the pipes that are kept for the next bytes. Returns their number.
+    pub(crate) fn close_spare(&self) -> usize {
+        std::mem::take(&mut *self.spare.borrow_mut()).len()
+    }
+
     /// An empty pipe. `None`: the bytes are to be copied.
     pub(crate) fn take(&self) -> Option<LentPipe<'_>> {
-        if self.is_unable.get() || self.in_use.get() >= self.most {
+        if self.is_unable.get() || self.in_use.get() >= self.most.get() {
             return None;
         }
         let spare = self.spare.borrow_mut().pop();
@@ -94,6 +106,13 @@ impl Pipes {
         self.is_unable.set(true);
         self.spare.borrow_mut().clear();
     }
+}
+
+/// How many pipes one of the cores may have.
+fn share(descriptors: u64, cores: usize) -> usize {
+    let allowed = descriptors / PIPES_DESCRIPTORS_SHARE / 2;
+    let of_all = usize::try_from(allowed).unwrap_or(usize::MAX).min(PIPES_OF_ALL_MAX);
+    (of_all / cores.max(1)).min(PIPES_MAX)
 }
 
 impl LentPipe<'_> {
@@ -127,6 +146,18 @@ mod tests {
         pipes.give_up();
         one.into_iter().for_each(LentPipe::put_back);
         assert!(pipes.take().is_none() && pipes.spare.borrow().is_empty());
+    }
+
+    #[test]
+    fn cores_share_descriptors_and_pages_and_spare_pipes_can_be_closed() {
+        for (descriptors, cores, most) in
+            [(120, 1, 0), (4096, 1, 16), (4096, 8, 4), (u64::MAX, 64, 4), (1 << 20, 1000, 0)]
+        {
+            assert_eq!(share(descriptors, cores), most, "{descriptors} among {cores}");
+        }
+        let pipes = Pipes::new(1);
+        pipes.take().into_iter().for_each(LentPipe::put_back);
+        assert_eq!((pipes.close_spare(), pipes.spare.borrow().len()), (1, 0));
     }
 
     #[test]

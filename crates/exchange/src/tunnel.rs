@@ -10,7 +10,7 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
-use humboldt_sys::splice::{SplicePipe, is_unable};
+use humboldt_sys::splice::{SplicePipe, is_missing, is_unable};
 
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
@@ -109,7 +109,7 @@ impl Wire {
 
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self.stream() {
-            Ok(stream) => stream.poll_read_last(cx, buffer),
+            Ok(stream) => stream.poll_read_shared(cx, buffer),
             Err(pipe) => pipe.poll_read(cx, buffer),
         }
     }
@@ -128,6 +128,15 @@ impl Wire {
                 pipe.shut_down();
                 Poll::Ready(())
             }
+        }
+    }
+
+    /// Its close is a reset, so that the other side does not take a part for the whole.
+    fn cut_off(&self) {
+        if let Ok(stream) = self.stream()
+            && stream.has_reset()
+        {
+            _ = humboldt_sys::tcp::reset_on_close(stream);
         }
     }
 
@@ -172,6 +181,8 @@ struct Direction<'io> {
     held: Held<'io>,
     /// Many bytes came at once the last time.
     is_bulk: bool,
+    /// Not between these two sockets.
+    cannot_splice: bool,
     /// The source has ended.
     ended: bool,
     /// The end has been passed on.
@@ -187,7 +198,16 @@ impl<'io> Direction<'io> {
             pace.spend(early.len() as u64);
         }
         let held = Held::Copied { bytes: early, sent: 0 };
-        Self { io, held, is_bulk: false, ended: false, closed: false, moved_bytes: 0, pace }
+        Self {
+            io,
+            held,
+            is_bulk: false,
+            cannot_splice: false,
+            ended: false,
+            closed: false,
+            moved_bytes: 0,
+            pace,
+        }
     }
 
     /// Moves as many bytes as possible. `Ready` when this direction is finished.
@@ -206,12 +226,16 @@ impl<'io> Direction<'io> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let is_bulk = self.is_bulk && self.pace.is_none();
-            turn_bytes += match (from.stream(), to.stream()) {
+            let is_bulk = self.is_bulk && !self.cannot_splice && self.pace.is_none();
+            let taken = match (from.stream(), to.stream()) {
                 (Ok(from), Ok(to)) if is_bulk && from.is_bare() && to.is_bare() => {
                     ready!(self.poll_bulk(cx, from, to))?
                 }
-                _ => ready!(self.poll_copy(cx, from, to))?,
+                _ => None,
+            };
+            turn_bytes += match taken {
+                Some(taken) => taken,
+                None => ready!(self.poll_copy(cx, from, to))?,
             };
         }
     }
@@ -232,9 +256,13 @@ impl<'io> Direction<'io> {
             Held::Piped(lent) => {
                 let before = lent.pipe.held_bytes();
                 let draining = to.poll_drain(cx, &mut lent.pipe);
-                self.moved_bytes += (before - lent.pipe.held_bytes()) as u64;
+                let moved = (before - lent.pipe.held_bytes()) as u64;
+                self.moved_bytes += moved;
+                self.io.count(Counter::TunnelSplicedBytes, moved);
                 match draining {
-                    Poll::Ready(Err(error)) if is_unable(&error) => return self.copy_instead(cx),
+                    Poll::Ready(Err(error)) if is_unable(&error) => {
+                        return self.copy_instead(cx, &error);
+                    }
                     other => other,
                 }
             }
@@ -247,8 +275,8 @@ impl<'io> Direction<'io> {
     }
 
     /// The socket takes nothing out of pipes.
-    fn copy_instead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io.pipes.give_up();
+    fn copy_instead(&mut self, cx: &mut Context<'_>, error: &io::Error) -> Poll<io::Result<()>> {
+        self.stop_splicing(error);
         if let Held::Piped(lent) = &mut self.held {
             let bytes = lent.pipe.take_rest()?;
             self.held = Held::Copied { bytes, sent: 0 };
@@ -257,38 +285,51 @@ impl<'io> Direction<'io> {
         Poll::Pending
     }
 
+    /// Other sockets may still splice, unless the system has no such call.
+    fn stop_splicing(&mut self, error: &io::Error) {
+        self.cannot_splice = true;
+        if is_missing(error) {
+            self.io.pipes.give_up();
+        }
+    }
+
     /// Takes bytes into a pipe, and says how many. Without a pipe they are copied, only as many as
     /// the other side takes: nothing is kept here of what nobody takes.
+    ///
+    /// `None`: a read has to say whether there are bytes, or the end. splice(2) does not know: it
+    /// stops before urgent data, and gives nothing while the system lacks memory.
     fn poll_bulk(
         &mut self,
         cx: &mut Context<'_>,
         from: &Stream,
         to: &Stream,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<io::Result<Option<usize>>> {
         let Some(mut lent) = self.io.pipes.take() else {
             let copied = self.io.read_buffers.with(|buffer| from.poll_copy_taken(cx, to, buffer));
             let (seen, taken) = ready!(copied)?;
             self.ended = seen == 0;
             self.is_bulk = seen >= COPY_BYTES;
             self.moved_bytes += taken as u64;
-            return Poll::Ready(Ok(taken));
+            return Poll::Ready(Ok(Some(taken)));
         };
-        let taken = match from.poll_fill(cx, &mut lent.pipe) {
-            Poll::Ready(Ok(taken)) if taken > 0 => taken,
+        let filled = match from.poll_fill(cx, &mut lent.pipe) {
             Poll::Ready(Err(error)) if is_unable(&error) => {
-                self.io.pipes.give_up();
-                return Poll::Ready(Ok(0));
+                self.stop_splicing(&error);
+                Ok(0)
             }
-            nothing => {
+            Poll::Ready(filled) => filled,
+            Poll::Pending => {
                 lent.put_back();
-                self.ended = matches!(nothing, Poll::Ready(Ok(0)));
-                return nothing;
+                return Poll::Pending;
             }
         };
-        self.io.count(Counter::TunnelSplicedBytes, taken as u64);
-        self.is_bulk = taken >= COPY_BYTES;
-        self.held = Held::Piped(lent);
-        Poll::Ready(Ok(taken))
+        if let Ok(taken @ 1..) = filled {
+            self.is_bulk = taken >= COPY_BYTES;
+            self.held = Held::Piped(lent);
+            return Poll::Ready(Ok(Some(taken)));
+        }
+        lent.put_back();
+        Poll::Ready(filled.map(|_| None))
     }
 
     /// Copies bytes, and says how many. Only those that the other side does not take at once are
@@ -387,6 +428,13 @@ pub async fn relay(
     let total = up.moved_bytes + down.moved_bytes;
     io.count(Counter::TunnelBytes, total - moved);
     io.count(Counter::ClientOutBytes, down.moved_bytes);
+    if over.is_some() {
+        // Who has got an end has got all that comes before it.
+        [(&up, &server), (&down, &client)]
+            .into_iter()
+            .filter(|(direction, _)| !direction.closed)
+            .for_each(|(_, to)| to.cut_off());
+    }
     let is_over_lifetime = || client.lifetime().is_some_and(DeadlineSlot::is_expired);
     let over = over.map(|over| if is_over_lifetime() { TunnelOver::Lifetime } else { over });
     (down.moved_bytes, over)

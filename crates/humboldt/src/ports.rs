@@ -178,6 +178,11 @@ impl Ports {
             .collect()
     }
 
+    /// Removes the files of Unix sockets, because listening ends.
+    pub(crate) fn close(&self) {
+        self.open.lock().clear();
+    }
+
     /// The ports as a person would write them.
     pub(crate) fn describe(&self) -> Vec<String> {
         self.open.lock().iter().map(|open| open.place.to_string()).collect()

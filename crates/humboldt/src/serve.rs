@@ -192,6 +192,7 @@ impl Service {
 
     /// Ends the cores; returns the reason.
     async fn end(&self, end: End, broadcast: &Broadcast, signals: &mut Signals) -> &'static str {
+        self.ports.close();
         let End::Ordered = end else {
             broadcast.send(Notice::Shutdown(Duration::ZERO));
             return end.word();
@@ -415,6 +416,7 @@ async fn sweep_pool(core: Rc<Core>) {
     loop {
         interval.tick().await;
         core.pool.sweep();
+        core.io.close_spare_pipes();
     }
 }
 

@@ -136,6 +136,7 @@ fn of_v1(line: &[u8]) -> Option<Option<Announced>> {
         (ip.is_ipv4() == is_v4).then_some(ip)
     };
     let (client, local) = (address()?, address()?);
+    is_told(client, local).then_some(())?;
     let mut port = || {
         let digits = words.next().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()))?;
         digits.parse::<u16>().ok()
@@ -173,8 +174,14 @@ fn of_v2(header: &[u8]) -> Option<Option<Announced>> {
     }
 }
 
+/// Whether both ends have an address. For rules, one without it is that of a Unix socket.
+fn is_told(client: IpAddr, local: IpAddr) -> bool {
+    [client, local].iter().all(|ip| !ip.to_canonical().is_unspecified())
+}
+
 /// The addresses with the two ports that follow them.
 fn ends(client: IpAddr, local: IpAddr, ports: &[u8]) -> Option<Option<Announced>> {
+    is_told(client, local).then_some(())?;
     let (client_port, rest) = ports.split_first_chunk::<2>()?;
     let (local_port, _more) = rest.split_first_chunk::<2>()?;
     Some(Some(Announced {
@@ -284,6 +291,11 @@ mod tests {
             b"PROXY TCP4 192.0.2.1 198.51.100.2 65536 80\r\n",
             b"PROXY UDP4 192.0.2.1 198.51.100.2 50000 80\r\n",
             b"PROXY UNKNOWN \xff\r\n",
+            b"PROXY TCP4 0.0.0.0 198.51.100.2 50000 80\r\n",
+            b"PROXY TCP4 192.0.2.1 0.0.0.0 50000 80\r\n",
+            b"PROXY TCP6 ::ffff:0.0.0.0 ::1 50000 80\r\n",
+            &binary(1, 0x11, &[0; 12]),
+            &binary(1, 0x21, &[0; 36]),
             b"",
             &long,
             &huge,

@@ -1,4 +1,4 @@
-//! Bytes from one stream to another without a copy, and short reads that cost one system call.
+//! Bytes from one stream to another without a copy, or without more than the other takes.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,9 @@ impl Stream {
         }
     }
 
-    /// Moves what has come into an empty pipe; 0 bytes at the end. Only for a
+    /// Moves what has come into an empty pipe. 0 bytes say nothing: at the end, before urgent
+    /// data, and while the system lacks memory splice(2) gives none, with or without an error. So
+    /// the stream stays ready, and a read has to say which it is. Only for a
     /// [bare](Stream::is_bare) stream.
     pub fn poll_fill(
         &self,
@@ -27,8 +29,13 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_read_ready(cx))?;
-            match self.try_io(Interest::READABLE, || pipe.fill(self)) {
+            let filled = self.try_io(Interest::READABLE, || match pipe.fill(self) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                filled => filled,
+            });
+            match filled {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return Poll::Ready(result),
             }
         }
@@ -47,36 +54,6 @@ impl Stream {
             }
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// As [`Stream::poll_read_shared`]. Where a socket gives less than there is room for, there is
-    /// no more, so the next wait begins without another system call.
-    pub fn poll_read_last(
-        &self,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        if !self.is_bare() {
-            return self.poll_read_shared(cx, buffer);
-        }
-        loop {
-            ready!(self.poll_read_ready(cx))?;
-            let mut short = None;
-            let read = self.try_io(Interest::READABLE, || {
-                let read = splice::receive(self, buffer)?;
-                if read == 0 || read == buffer.len() {
-                    return Ok(read);
-                }
-                short = Some(read);
-                // Tokio waits for the next event. An end that it knows of stays known.
-                Err(io::ErrorKind::WouldBlock.into())
-            });
-            match (short, read) {
-                (Some(read), _) => return Poll::Ready(Ok(read)),
-                (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                (None, result) => return Poll::Ready(result),
-            }
-        }
     }
 
     /// Copies what has come to `to`, as much as that takes; the rest stays in the socket. Returns
@@ -102,9 +79,12 @@ impl Stream {
             };
             let mut left = taken;
             while let Some(room) = buffer.get_mut(..left).filter(|room| !room.is_empty()) {
-                match splice::receive(self, room)? {
-                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    read => left -= read.min(left),
+                match splice::receive(self, room) {
+                    Ok(read @ 1..) => left -= read.min(left),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // A reset may take them away. What was sent is sent: the next look at the
+                    // stream has the error.
+                    Ok(_) | Err(_) => break,
                 }
             }
             return Poll::Ready(Ok((seen, taken)));

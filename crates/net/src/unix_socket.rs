@@ -1,23 +1,27 @@
 //! Unix sockets to listen on, and their files.
 //!
-//! A socket is made under another name, gets its rights and its owner, listens, and only then is
-//! linked to its place. So nobody meets it with other rights, and no file of another is replaced: a
-//! link fails where a file is. A file there is removed only if it is a socket on which no process
-//! listens, and belongs to the user who would own the new one, or to us.
+//! A socket is made under a name that nobody can guess, without rights; it gets its owner and its
+//! rights through a descriptor of its file, listens, and only then is linked to its place. So nobody
+//! meets it with other rights, a link in a directory that another user may write to leads nowhere,
+//! and no file of another is replaced: a link fails where a file is. A file there is removed only
+//! if it is a socket on which no process listens, and belongs to the user who would own the new
+//! one, or to us. A lock beside the file keeps others of our kind from doing so meanwhile.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use humboldt_sys::socket_file::{PathLock, SocketInode, hide};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::listener::{BACKLOG, ListenError, PortSocket};
 
-/// Behind the path of a socket that is not ready yet.
-const UNREADY: &[u8] = b".new";
+/// Bits of the random number behind the path of a socket that is not ready yet: a dot and six
+/// digits, with which the longest path still fits in an address.
+const UNREADY_BITS: u32 = 24;
 
 /// The file of a socket that we listen on. It is removed when this is dropped, if it is still the
 /// same file.
@@ -26,6 +30,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Its device and inode.
     identity: (u64, u64),
+    /// Of the one at its place. It goes after the file.
+    _lock: Option<PathLock>,
 }
 
 /// The rights and the owner of a new socket.
@@ -39,8 +45,7 @@ pub struct Rights {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_same = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        let is_same = identity_of(&self.path).is_ok_and(|found| found == self.identity);
         // A directory may belong to root, whose rights this process has given up. The next start
         // finds a socket that nobody listens on.
         if is_same && let Err(error) = fs::remove_file(&self.path) {
@@ -57,11 +62,11 @@ pub fn bind(
     count: usize,
 ) -> Result<(Vec<PortSocket>, SocketFile), ListenError> {
     let failed = |source| ListenError::Unix { path: path.to_owned(), source };
+    let Some(lock) = PathLock::take(path, rights.owner).map_err(failed)? else {
+        return Err(ListenError::UnixInUse { path: path.to_owned() });
+    };
     make_way(path, rights)?;
-    let mut unready = path.as_os_str().as_bytes().to_vec();
-    unready.extend_from_slice(UNREADY);
-    let unready = PathBuf::from(std::ffi::OsStr::from_bytes(&unready));
-    make_way(&unready, rights)?;
+    let unready = unready(path);
     let (listener, file) = create(&unready, rights).map_err(failed)?;
     fs::hard_link(&unready, path).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => ListenError::UnixInUse { path: path.to_owned() },
@@ -69,23 +74,37 @@ pub fn bind(
     })?;
     let identity = file.identity;
     drop(file);
-    let file = SocketFile { path: path.to_owned(), identity };
+    if identity_of(path).map_err(failed)? != identity {
+        return Err(ListenError::UnixInUse { path: path.to_owned() });
+    }
+    let file = SocketFile { path: path.to_owned(), identity, _lock: Some(lock) };
     let share = |_| listener.try_clone().map(|socket| PortSocket::unix(socket, path));
     let sockets: io::Result<Vec<_>> = (0..count).map(share).collect();
     Ok((sockets.map_err(failed)?, file))
+}
+
+/// A name beside `path` that nobody can guess.
+fn unready(path: &Path) -> PathBuf {
+    let number = RandomState::new().hash_one(path) & ((1 << UNREADY_BITS) - 1);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number:06x}"));
+    PathBuf::from(name)
+}
+
+/// Device and inode.
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 /// Makes a socket that listens.
 fn create(path: &Path, rights: Rights) -> io::Result<(UnixListener, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
+    hide(&socket)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let found = fs::symlink_metadata(path)?;
-    let file = SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) };
-    fs::set_permissions(path, fs::Permissions::from_mode(rights.mode))?;
-    if let Some((user, group)) = rights.owner {
-        lchown(path, Some(user), Some(group))?;
-    }
+    let found = SocketInode::open(path)?;
+    let file = SocketFile { path: path.to_owned(), identity: found.identity(), _lock: None };
+    found.give(rights.owner, rights.mode)?;
     socket.listen(BACKLOG)?;
     Ok((socket.into(), file))
 }
@@ -114,11 +133,15 @@ fn make_way(path: &Path, rights: Rights) -> Result<(), ListenError> {
     if !ours.contains(&Some(found.uid())) {
         return Err(ListenError::NotOurs { path: path_of(), user: found.uid() });
     }
+    if identity_of(path).map_err(failed)? != (found.dev(), found.ino()) {
+        return Err(ListenError::UnixInUse { path: path_of() });
+    }
     fs::remove_file(path).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, lchown};
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use tokio::io::AsyncReadExt;

@@ -106,11 +106,13 @@ impl Core {
     pub fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
         let snapshot = shared.snapshot();
         let pool = Pool::new(snapshot.pool_limits());
+        let io = CoreIo::new(Arc::clone(shared.counters(id)), snapshot.client_settings());
+        io.share_pipes_among(shared.cores());
         Rc::new(Self {
             id,
             resolver: RefCell::new(resolver(id, &shared, &snapshot)),
             access_logs: RefCell::new(shared.access_logs()),
-            io: CoreIo::new(Arc::clone(shared.counters(id)), snapshot.client_settings()),
+            io,
             pool,
             snapshot: RefCell::new(snapshot),
             spare_requests: RefCell::new(Vec::new()),
@@ -350,8 +352,9 @@ impl Core {
         let closed =
             (0..GIVING_WAY).take_while(|_| self.io.deadlines.expire_first_in_line()).count();
         self.count(Counter::ClientsGivenWay, closed as u64);
+        let spare = self.io.close_spare_pipes();
         if closed == 0 {
-            return self.pool.clear() > 0;
+            return self.pool.clear() > 0 || spare > 0;
         }
         true
     }

@@ -240,6 +240,10 @@ async fn special(transaction: &mut Transaction<'_>) -> Outcome {
             return tunnel::upgrade(transaction, &offered).await;
         }
     }
+    // Its answer may have no length, which is known only when the request has had its effect.
+    if !request.head.method.is_safe() && !transaction.client.can_cut_off() {
+        return local::error(transaction, ErrorPage::UnsupportedVersion, follow::NO_END).await;
+    }
     if request.has_body() {
         return upload::serve(transaction).await;
     }

@@ -19,6 +19,7 @@ pub mod prefetch;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
+pub mod socket_file;
 pub mod splice;
 mod sync;
 pub mod sysv;

@@ -39,7 +39,7 @@ impl SplicePipe {
         self.held_bytes
     }
 
-    /// Takes what `socket` has received, 0 bytes at its end. The socket must be one that does not
+    /// Takes what `socket` has received. 0 bytes may be its end; only a read knows. The socket must be one that does not
     /// wait, and the pipe empty: with bytes in it, a pipe without room looks like a socket without
     /// bytes.
     ///
@@ -81,12 +81,17 @@ impl SplicePipe {
     }
 }
 
-/// Whether an error says that these sockets, or this system, cannot splice. Sandboxes may forbid
-/// the call.
+/// Whether an error says that these sockets, or this system, cannot splice. Sandboxes and security
+/// modules may forbid the call, also for single sockets.
 pub fn is_unable(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let unable = [Errno::INVAL, Errno::NOSYS, Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP];
     unable.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
+}
+
+/// Whether an error says that the system has no such call, so that no sockets can splice.
+pub fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
 }
 
 /// Reads once from a socket, without waiting.

@@ -56,7 +56,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "mode" "=OCTAL", "Unix socket: rights of the file, 660 by default. Who may write to it may connect.";
         "user" "=NAME", "Unix socket: owner of the file; the user that the program runs as by default.";
         "group" "=NAME", "Unix socket: group of the file, in the same way.";
-        "worker-queues" "", "Each thread has a queue of its own, as it has anyway.";
+        "worker-queues" "", "Each thread has a queue of its own, as it has anyway; a Unix socket has one.";
     }
     Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
         "act-as-origin" "", "Accelerator: hits have new Date and Expires fields and no Age.";

@@ -193,7 +193,7 @@ async fn await_head(
 }
 
 /// Why a client of HTTP/1.0 on a Unix socket does not get an answer whose length is not known.
-const NO_END: &str = "HTTP/1.0 cannot mark the end of this answer on a Unix socket";
+pub(crate) const NO_END: &str = "HTTP/1.0 cannot mark the end of this answer on a Unix socket";
 
 /// Streams a fetch to the client.
 async fn stream(

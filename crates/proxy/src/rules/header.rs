@@ -68,6 +68,10 @@ impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
         });
         add(&rules.reply.add, sink, asked);
     }
+
+    fn write_unruled<S: ReplySink>(&self, sink: &mut S) {
+        self.head.write_unruled(sink);
+    }
 }
 
 impl<H: ReplyHead> Ruled<'_, H> {

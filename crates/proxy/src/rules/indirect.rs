@@ -32,7 +32,8 @@ fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let ip = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|addr| addr.ip())).ok()?;
-    Some(unmapped(ip))
+    // A client without an address is one on a Unix socket.
+    Some(unmapped(ip)).filter(|ip| !ip.is_unspecified())
 }
 
 #[cfg(test)]
@@ -51,6 +52,9 @@ mod tests {
             ("unknown", None),
             ("", None),
             ("192.0.2.300", None),
+            ("0.0.0.0", None),
+            ("[::]:80", None),
+            ("::ffff:0.0.0.0", None),
         ] {
             assert_eq!(address(text.as_bytes()), wanted.and_then(|ip| ip.parse().ok()), "{text}");
         }

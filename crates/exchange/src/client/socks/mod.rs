@@ -11,7 +11,7 @@ use humboldt_http::ResponseHead;
 
 use super::faults::ClientLost;
 use super::h1::{After, H1Client};
-use crate::head::{BodySlices, ReplyHead, collect};
+use crate::head::{BodySlices, ReplyHead, collect_unruled};
 
 pub(crate) use handshake::{Begun, begin};
 use wire::Code;
@@ -58,7 +58,7 @@ impl SocksClient {
             Stage::Greeting => vec![wire::VERSION, wire::NO_METHOD],
             Stage::Login => wire::login_reply(false).to_vec(),
             Stage::Request(code) => {
-                wire::reply(code.unwrap_or_else(|| code_of(&collect(head)))).to_vec()
+                wire::reply(code.unwrap_or_else(|| code_of(&collect_unruled(head)))).to_vec()
             }
         };
         self.h1.send_bytes(&reply, After::Close);

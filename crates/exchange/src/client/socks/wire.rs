@@ -56,6 +56,8 @@ pub(super) enum WireError {
     NoMethods,
     #[error("a login without a name")]
     NoName,
+    #[error("a login whose name has a colon, which Basic cannot carry")]
+    ColonInName,
     #[error("an address of an unknown kind")]
     AddressKind,
     #[error("a host name with characters that no host name has")]
@@ -96,6 +98,10 @@ pub(super) fn login(input: &[u8]) -> Read<Login<'_>> {
     let Some((name, name_used)) = counted(rest) else { return Ok(None) };
     if name.is_empty() {
         return Err(WireError::NoName);
+    }
+    // It would be another user, with another password.
+    if name.contains(&b':') {
+        return Err(WireError::ColonInName);
     }
     let rest = rest.get(name_used..).unwrap_or_default();
     let Some((password, password_used)) = counted(rest) else { return Ok(None) };
@@ -238,6 +244,7 @@ mod tests {
         assert_eq!((found.name, found.password, used), (&b"anna"[..], &b"secret"[..], 13));
         assert_eq!(login(b"\x01\x04anna\x06secre"), Ok(None));
         assert_eq!(login(b"\x01\0\0"), Err(WireError::NoName));
+        assert_eq!(login(b"\x01\x03a:b\x01c"), Err(WireError::ColonInName));
         assert_eq!(login(b"\x05\x01a\x01b"), Err(WireError::Version));
     }
 
