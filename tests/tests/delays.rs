@@ -5,11 +5,12 @@
 //! `cargo xtask bench delay` measures rates.
 
 use humboldt_tests::scripts::Scripts;
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{LIMIT, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, World, proxy};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener};
+use std::time::Instant;
 
 /// Bytes in a bucket at first.
 const LEVEL: usize = 20_000;
@@ -337,4 +338,49 @@ fn the_page_is_that_of_squid() {
         return;
     }
     assert!(own.contains("\tIndividual:\n\t\tMax: 200\n\t\tRestore: 2\n"), "{own}");
+}
+
+/// The client gets as many bytes, and does not wait for its bucket.
+fn gets_at_once(client: &mut Client, bytes: usize) {
+    let start = Instant::now();
+    for _ in 0..bytes / 10 {
+        assert_eq!(client.bytes(10).len(), 10);
+        assert!(start.elapsed() < LIMIT, "it is held back");
+    }
+}
+
+#[test]
+fn an_idle_connection_keeps_no_bytes_of_a_bucket() {
+    let world = world(&format!(
+        "client_delay_pools 1\nclient_delay_parameters 1 1 {LEVEL}\n\
+         client_delay_initial_bucket_level 100\nclient_delay_access 1 allow all\n"
+    ));
+    world.origin.on("/small", Reply::ok("x").cachable(600));
+    world.origin.on("/half", Reply::ok(vec![b'x'; LEVEL / 2]).cachable(600));
+    let get = |path: &str| {
+        let mut client = world.client();
+        client.request("GET", &world.target(path), &[], b"");
+        let _ = client.response().expect(200);
+        client
+    };
+    let _idle: Vec<Client> = (0..8).map(|_| get("/small")).collect();
+    gets_at_once(&mut begin(&world, world.client(), "/half"), LEVEL / 2);
+}
+
+#[test]
+fn an_idle_tunnel_keeps_no_bytes_of_a_bucket() {
+    let world = world(&pool(FOR_ALL));
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let host = server.local_addr().expect("an address").to_string();
+    let open = |bytes: usize| {
+        let mut client = world.client();
+        client.request("CONNECT", &host, &[("Host", &host)], b"");
+        let (mut end, _) = server.accept().expect("the proxy");
+        assert_eq!(client.head().word(1), "200");
+        end.write_all(&vec![b'x'; bytes]).expect("sent");
+        gets_at_once(&mut client, bytes);
+        (client, end)
+    };
+    let _idle: Vec<_> = (0..8).map(|_| open(10)).collect();
+    let _ = open(LEVEL / 2);
 }
