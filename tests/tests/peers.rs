@@ -362,7 +362,7 @@ struct Gate {
 impl Gate {
     fn wait(&self) {
         let is_open = self.is_open.lock().expect("the gate");
-        drop(self.opened.wait_timeout_while(is_open, LIMIT, |is_open| !*is_open));
+        drop(self.opened.wait_timeout_while(is_open, 3 * LIMIT, |is_open| !*is_open));
     }
 
     fn open(&self) {
