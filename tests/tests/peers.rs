@@ -323,7 +323,8 @@ fn an_answer_in_reserve_outlives_a_parent_that_says_nothing() {
 
 #[test]
 fn an_answer_in_reserve_does_not_take_the_place_of_a_newer_one() {
-    let (origins, proxy) = with_statuses(["502 Bad Gateway", "200 OK"], "");
+    // Cores do not share connections.
+    let (origins, proxy) = with_statuses(["502 Bad Gateway", "200 OK"], "workers 1\n");
     let (old, new) = (Reply::status("502 Bad Gateway", "old"), Reply::ok("new"));
     origins[0].on_each("/a", vec![old.cachable(60), new.cachable(60)]);
     origins[0].on("/warm", Reply::status("502 Bad Gateway", ""));
