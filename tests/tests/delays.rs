@@ -5,11 +5,14 @@
 //! `cargo xtask bench delay` measures rates.
 
 use humboldt_tests::scripts::Scripts;
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{LIMIT, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, World, proxy};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
 /// Bytes in a bucket at first.
 const LEVEL: usize = 20_000;
@@ -337,4 +340,86 @@ fn the_page_is_that_of_squid() {
         return;
     }
     assert!(own.contains("\tIndividual:\n\t\tMax: 200\n\t\tRestore: 2\n"), "{own}");
+}
+
+/// The client gets as many bytes, and does not wait for its bucket.
+fn gets_at_once(client: &mut Client, bytes: usize) {
+    let start = Instant::now();
+    for _ in 0..bytes / 10 {
+        assert_eq!(client.bytes(10).len(), 10);
+        assert!(start.elapsed() < LIMIT, "it is held back");
+    }
+}
+
+#[test]
+fn an_idle_connection_keeps_no_bytes_of_a_bucket() {
+    let world = world(&format!(
+        "client_delay_pools 1\nclient_delay_parameters 1 1 {LEVEL}\n\
+         client_delay_initial_bucket_level 100\nclient_delay_access 1 allow all\n"
+    ));
+    world.origin.on("/small", Reply::ok("x").cachable(600));
+    world.origin.on("/half", Reply::ok(vec![b'x'; LEVEL / 2]).cachable(600));
+    let get = |path: &str| {
+        let mut client = world.client();
+        client.request("GET", &world.target(path), &[], b"");
+        let _ = client.response().expect(200);
+        client
+    };
+    let _idle: Vec<Client> = (0..8).map(|_| get("/small")).collect();
+    gets_at_once(&mut begin(&world, world.client(), "/half"), LEVEL / 2);
+}
+
+#[test]
+fn an_idle_tunnel_keeps_no_bytes_of_a_bucket() {
+    let world = world(&pool(FOR_ALL));
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let host = server.local_addr().expect("an address").to_string();
+    let open = |bytes: usize| {
+        let mut client = world.client();
+        client.request("CONNECT", &host, &[("Host", &host)], b"");
+        let (mut end, _) = server.accept().expect("the proxy");
+        assert_eq!(client.head().word(1), "200");
+        end.write_all(&vec![b'x'; bytes]).expect("sent");
+        gets_at_once(&mut client, bytes);
+        (client, end)
+    };
+    let _idle: Vec<_> = (0..8).map(|_| open(10)).collect();
+    let _ = open(LEVEL / 2);
+}
+
+/// The server answers differently each time, so the client that is held back cannot go on with an
+/// answer of its own.
+#[test]
+fn one_who_is_held_back_does_not_hold_up_others_for_ever() {
+    const PIECES: usize = 24;
+    const PIECE: usize = 1 << 20;
+    let rules = "acl slow src 127.0.0.2\ndelay_access 1 allow slow";
+    let world = world(&pool(rules));
+    let answers = AtomicU8::new(b'a');
+    world.origin.handle("/stream", move |_, wire| {
+        wire.send(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n\r\n",
+        );
+        let piece = vec![answers.fetch_add(1, SeqCst); PIECE];
+        for _ in 0..PIECES {
+            wire.send(format!("{PIECE:x}\r\n"));
+            if !wire.try_send(&piece) {
+                return;
+            }
+            wire.send("\r\n");
+        }
+        wire.send("0\r\n\r\n");
+    });
+    let _slow = begin(&world, client_at(&world.proxy, "127.0.0.2"), "/stream");
+    let mut fast = TcpStream::connect(world.proxy.address()).expect("a connection");
+    fast.set_read_timeout(Some(6 * LIMIT)).expect("a limit");
+    let (url, host) = (world.target("/stream"), world.origin.address());
+    let head = format!("GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    fast.write_all(head.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    fast.read_to_end(&mut answer).expect("all of the answer");
+    let count = answer.iter().filter(|byte| **byte == b'a').count();
+    assert!(count >= PIECES * PIECE && answer.ends_with(b"0\r\n\r\n"), "{count} bytes");
+    // It is the first one, which both share.
+    assert!(world.proxy.logged(" 127.0.0.2 ").contains("_ABORTED"));
 }

@@ -1,13 +1,13 @@
 //! The choice of a parent for a request, and the effect of options of ports and peers.
 
 use humboldt_tests::servers::Server;
-use humboldt_tests::wait::free_listener;
+use humboldt_tests::wait::{LIMIT, free_listener};
 use humboldt_tests::{Client, Origin, Proxy, Reply, proxy};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// Three servers that answer everything, and a proxy that has them as parents, each with the
 /// options of its row.
@@ -286,8 +286,8 @@ fn another_parent_is_asked_when_one_cannot_reach_the_server() {
     assert_eq!(get(&proxy, "GET"), 504);
     assert_eq!((origins[0].count("/a"), origins[1].count("/a")), (1, 1));
     let (origins, proxy) = with_statuses([bad, ok], "forward_max_tries 1\n");
-    assert_eq!(get(&proxy, "GET"), 502);
-    assert_eq!(origins[1].count("/a"), 0);
+    assert_eq!((get(&proxy, "GET"), get(&proxy, "GET")), (502, 502));
+    assert_eq!(origins[1].count("/a"), 0, "also over the connection that is kept");
 }
 
 #[test]
@@ -304,4 +304,70 @@ fn with_retry_on_error_another_parent_is_asked_after_other_errors_too() {
     let mut client = proxy.client();
     client.request("GET", "http://site.test/a", &[], b"");
     assert_eq!(client.response().status(), 404, "no error of the way");
+}
+
+#[test]
+fn an_answer_in_reserve_outlives_a_parent_that_says_nothing() {
+    let (origins, proxy) =
+        with_statuses(["502 Bad Gateway", "200 OK"], "forward_timeout 1 second\n");
+    let silent = Arc::new(Gate::default());
+    let held = Arc::clone(&silent);
+    origins[1].handle("/a", move |_, _| held.wait());
+    let mut client = proxy.client();
+    client.request("GET", "http://site.test/a", &[], b"");
+    assert_eq!(client.response().expect(502).text(), "502 Bad Gateway");
+    assert_eq!(origins[1].count("/a"), 1);
+    assert!(proxy.logged("/a ").contains("/502 "));
+    silent.open();
+}
+
+#[test]
+fn an_answer_in_reserve_does_not_take_the_place_of_a_newer_one() {
+    // Cores do not share connections.
+    let (origins, proxy) = with_statuses(["502 Bad Gateway", "200 OK"], "workers 1\n");
+    let (old, new) = (Reply::status("502 Bad Gateway", "old"), Reply::ok("new"));
+    origins[0].on_each("/a", vec![old.cachable(60), new.cachable(60)]);
+    origins[0].on("/warm", Reply::status("502 Bad Gateway", ""));
+    origins[1].on("/warm", Reply::ok(""));
+    let gate = Arc::new(Gate::default());
+    let held = Arc::clone(&gate);
+    origins[1].handle("/a", move |_, wire| {
+        held.wait();
+        wire.close();
+    });
+    let ask = |path: &str, fields: &[(&str, &str)]| {
+        let mut client = proxy.client();
+        client.request("GET", &format!("http://site.test{path}"), fields, b"");
+        client
+    };
+    // The second parent gets the request on a connection that turns out to be dead, so it is asked
+    // once more, after the newer answer.
+    let _ = ask("/warm", &[]).response().expect(200);
+    let mut slow = ask("/a", &[]);
+    origins[1].wait_for("/a", 1);
+    let newer = ask("/a", &[("Cache-Control", "no-cache")]).response().expect(200);
+    assert_eq!(newer.text(), "new");
+    gate.open();
+    assert_eq!(slow.response().expect(502).text(), "old");
+    assert_eq!(origins[1].count("/a"), 2);
+    assert_eq!(ask("/a", &[]).response().expect(200).text(), "new");
+}
+
+/// Holds answers back until it is open.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn wait(&self) {
+        let is_open = self.is_open.lock().expect("the gate");
+        drop(self.opened.wait_timeout_while(is_open, 3 * LIMIT, |is_open| !*is_open));
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().expect("the gate") = true;
+        self.opened.notify_all();
+    }
 }

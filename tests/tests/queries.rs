@@ -58,9 +58,11 @@ fn what_is_fresh_in_the_cache_is_a_hit() {
     let _ = world.get("/a").expect(200);
     let _ = world.get("/stale").expect(200);
     assert_eq!((ask(&socket, &a), ask(&socket, &stale)), (HIT, MISS));
-    for nonsense in ["nonsense", "http://", "http://a b/", "http://a.test/\r\nX: y"] {
+    let head = "http://a.test/ HTTP/1.1\r\nCache-Control: only-if-cached\r\nX:/";
+    for nonsense in ["nonsense", "http://", "http://a b/", "http://a.test/\r\nX: y", head] {
         assert_eq!(ask(&socket, nonsense), ERROR, "{nonsense}");
     }
+    assert!(world.proxy.logged(" ICP_QUERY nonsense -").contains(" UDP_INVALID/000 "));
     assert_eq!(world.origin.count("/a"), 1, "a query asks no server");
     let line = world.proxy.logged("UDP_HIT/000");
     assert!(
@@ -91,8 +93,10 @@ fn only_those_may_ask_whom_the_rules_allow() {
     let (world, socket) =
         world("acl other src 192.0.2.1\nicp_access allow other\nlog_icp_queries off\n");
     assert_eq!(ask(&socket, "http://a.test/"), DENIED);
+    assert_eq!(ask(&socket, "nonsense"), DENIED, "the rules are asked first");
     let (nobody, socket) = self::world("");
     assert_eq!(ask(&socket, "http://a.test/"), DENIED, "without rules");
+    assert_eq!(ask(&socket, "nonsense"), DENIED, "without rules");
     assert!(nobody.proxy.logged("ICP_QUERY").contains("UDP_DENIED/000"));
     let _ = world.get("/x").expect(404);
     assert!(world.proxy.logged("/x").contains("404"));

@@ -105,8 +105,19 @@ impl TokenBucket {
         }
     }
 
-    /// Puts bytes back that were taken and not used.
+    /// The time at which all that is ordered has come in. An order may come in earlier than it was
+    /// said, since others give back.
+    pub fn spent_until_ns(&self) -> u64 {
+        self.spent_until_ns.load(Relaxed)
+    }
+
+    /// Puts bytes back that were taken and not used. As long as there are bytes above its size,
+    /// these were such.
     pub fn give_back(&self, bytes: u64) {
+        let more = |extra: u64| (extra > 0).then(|| extra.saturating_add(bytes));
+        if self.extra.fetch_update(Relaxed, Relaxed, more).is_ok() {
+            return;
+        }
         let cost_ns = self.time_ns(bytes);
         _ = self
             .spent_until_ns
@@ -151,17 +162,24 @@ mod tests {
         assert_eq!(bucket.take(1, later), later + SECOND_NS / 1000);
     }
 
-    /// What each of the clients gets in ten seconds, if it orders again when its bytes are there.
+    /// What each of the clients gets in the first ten seconds.
     fn ten_seconds(bucket: &TokenBucket, clients: usize) -> Vec<u64> {
+        ten_seconds_after(0, bucket, clients)
+    }
+
+    /// What each of the clients gets in the ten seconds after `seconds`, if it orders again when
+    /// its bytes are there.
+    fn ten_seconds_after(seconds: u64, bucket: &TokenBucket, clients: usize) -> Vec<u64> {
         let (mut next, mut sent) = (vec![START; clients], vec![0_u64; clients]);
-        let end = START + 10 * SECOND_NS;
+        let begin = START + seconds * SECOND_NS;
+        let end = begin + 10 * SECOND_NS;
         // The earliest has its turn.
         while let Some(one) = (0..clients).min_by_key(|one| next[*one])
             && next[one] < end
         {
             let bytes = bucket.share(next[one]).min(262_144);
             next[one] = bucket.take(bytes, next[one]).max(next[one]);
-            if next[one] <= end {
+            if (begin..=end).contains(&next[one]) {
                 sent[one] += bytes;
             }
         }
@@ -180,11 +198,15 @@ mod tests {
     #[test]
     fn the_income_is_shared_fairly() {
         for clients in [2, 10, 50] {
-            let sent = ten_seconds(&TokenBucket::new(100_000, 100_000, 0, START), clients);
-            let (least, most) = (sent.iter().min(), sent.iter().max());
-            let (least, most) = (least.expect("clients"), most.expect("clients"));
-            // One turn of a client that is alone makes a difference.
-            assert!(most - least <= most / 10 + 10_000, "{clients} clients: {least} to {most}");
+            // The first order of each is smaller than that of the one before: at the beginning the
+            // difference is that of the turn of a client that is alone, and later it is small.
+            for (seconds, most_apart) in [(0, 12_000), (2, 1_000_000 / clients as u64 / 10)] {
+                let bucket = TokenBucket::new(100_000, 100_000, 0, START);
+                let sent = ten_seconds_after(seconds, &bucket, clients);
+                let (least, most) = (sent.iter().min(), sent.iter().max());
+                let (least, most) = (least.expect("clients"), most.expect("clients"));
+                assert!(most - least <= most_apart, "{clients} clients: {least} to {most}");
+            }
         }
     }
 
@@ -203,6 +225,17 @@ mod tests {
         assert_eq!(after(&bucket, 1000, START), SECOND_NS);
         bucket.give_back(1000);
         assert_eq!(after(&bucket, 500, START), SECOND_NS / 2);
+    }
+
+    #[test]
+    fn an_oversized_beginning_outlives_an_order_that_is_given_back() {
+        let bucket = TokenBucket::new(100, 1000, 2500, START);
+        assert!(bucket.take(600, START) <= START);
+        bucket.give_back(500);
+        assert_eq!(bucket.level(START), 2400);
+        assert!(bucket.take(1400, START) <= START);
+        bucket.give_back(100);
+        assert_eq!(bucket.level(START), 1000, "none is above its size any more");
     }
 
     #[test]

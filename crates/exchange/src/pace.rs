@@ -9,6 +9,9 @@ use std::time::Duration;
 use humboldt_base::token_bucket::{CLOCK_START_NS, TokenBucket};
 use tokio::time::{Instant, Sleep};
 
+/// Longest wait in ns before a look whether others have given back what they had ordered.
+const LOOK_EVERY_NS: u64 = 200_000_000;
+
 /// The time for buckets, in ns.
 pub fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -66,11 +69,14 @@ impl Pace {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some((bytes, ready_ns)) = self.ordered {
             let now_ns = now_ns();
+            let spent_until_ns = self.buckets.iter().map(|bucket| bucket.spent_until_ns()).max();
+            let ready_ns = ready_ns.min(spent_until_ns.unwrap_or(ready_ns));
             if ready_ns <= now_ns {
                 (self.granted, self.ordered) = (bytes, None);
                 break;
             }
-            let at = Instant::now() + Duration::from_nanos(ready_ns - now_ns);
+            let wait = Duration::from_nanos((ready_ns - now_ns).min(LOOK_EVERY_NS));
+            let at = Instant::now() + wait;
             match &mut self.timer {
                 Some(timer) => timer.as_mut().reset(at),
                 None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
@@ -101,15 +107,20 @@ impl Pace {
             self.buckets.iter().for_each(|bucket| _ = bucket.take(beyond, now_ns));
         }
     }
-}
 
-/// What a client has not used is for others.
-impl Drop for Pace {
-    fn drop(&mut self) {
-        let unused = self.granted + self.ordered.map_or(0, |(bytes, _)| bytes);
+    /// Gives back what the client does not use now: it is for others.
+    pub(crate) fn give_back(&mut self) {
+        let ordered = self.ordered.take().map_or(0, |(bytes, _)| bytes);
+        let unused = std::mem::take(&mut self.granted) + ordered;
         if unused > 0 {
             self.buckets.iter().for_each(|bucket| bucket.give_back(unused));
         }
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -170,6 +181,22 @@ mod tests {
             assert!(leaves.is_waiting());
             drop(leaves);
             assert_eq!(shared.take(1, now_ns()) - now_ns(), 1_000_000);
+        });
+    }
+
+    #[test]
+    fn those_who_wait_move_up_when_others_leave() {
+        in_a_runtime(async {
+            let shared = bucket(1_000, 1_000, 0);
+            let mut paces: Vec<Pace> =
+                (0..20).map(|_| Pace::new(vec![Arc::clone(&shared)]).expect("a pace")).collect();
+            // The orders of all take more than a second.
+            paces.iter_mut().for_each(|pace| assert_eq!(pace.allowance(500), 0));
+            let mut last = paces.pop().expect("the last");
+            drop(paces);
+            let start = Instant::now();
+            assert!(poll_fn(|cx| last.poll_allowance(cx, 500)).await > 0);
+            assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
         });
     }
 

@@ -140,6 +140,14 @@ impl Wire {
         }
     }
 
+    /// Ready when there may be something to read; a pipe in memory always says so.
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream() {
+            Ok(stream) => stream.poll_read_ready(cx),
+            Err(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Ends when the other side has said that it sends no more, also where nothing is read.
     async fn closed(&self) {
         match self.stream() {
@@ -208,6 +216,11 @@ impl<'io> Direction<'io> {
             moved_bytes: 0,
             pace,
         }
+    }
+
+    /// Whether bytes are there that must wait for the pace.
+    fn is_paced(&self) -> bool {
+        self.pace.as_ref().is_some_and(Pace::is_waiting)
     }
 
     /// Moves as many bytes as possible. `Ready` when this direction is finished.
@@ -342,14 +355,22 @@ impl<'io> Direction<'io> {
     ) -> Poll<io::Result<usize>> {
         let most = match &mut self.pace {
             None => COPY_BYTES,
-            Some(pace) => ready!(pace.poll_allowance(cx, COPY_BYTES as u64)) as usize,
+            Some(pace) => {
+                // A tunnel through which nothing comes takes nothing out of the buckets.
+                ready!(from.poll_read_ready(cx))?;
+                ready!(pace.poll_allowance(cx, COPY_BYTES as u64)) as usize
+            }
         };
         self.io.read_buffers.with(|buffer| {
             let room = buffer.get_mut(..most).unwrap_or_default();
-            let read = ready!(from.poll_read(cx, room))?;
+            let reading = from.poll_read(cx, room);
             if let Some(pace) = &mut self.pace {
-                pace.spend(read as u64);
+                if let Poll::Ready(Ok(read)) = &reading {
+                    pace.spend(*read as u64);
+                }
+                pace.give_back();
             }
+            let read = ready!(reading)?;
             self.ended = read == 0;
             self.is_bulk = read == COPY_BYTES;
             let mut rest = room.get(..read).unwrap_or_default();
@@ -387,6 +408,7 @@ pub async fn relay(
     // Also if the client is not read, because the server does not take its earlier bytes.
     let (mut ends, mut breaks) = (pin!(client.closed()), pin!(client.broken()));
     let (mut has_ended, mut refused) = (false, pin!(refused));
+    let mut was_paced = false;
     let over = poll_fn(|cx| {
         if breaks.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(TunnelOver::Broken));
@@ -406,7 +428,9 @@ pub async fn relay(
         let ends_now = !has_ended && ends.as_mut().poll(cx).is_ready();
         has_ended |= ends_now;
         let now_moved = up.moved_bytes + down.moved_bytes;
-        if ends_now || now_moved != moved {
+        let is_paced = up.is_paced() || down.is_paced();
+        let goes_on = std::mem::replace(&mut was_paced, is_paced) && !is_paced;
+        if ends_now || goes_on || now_moved != moved {
             io.count(Counter::TunnelBytes, now_moved - moved);
             let may_go_on = meter.as_mut().is_none_or(|meter| meter(now_moved - moved));
             moved = now_moved;
@@ -417,6 +441,10 @@ pub async fn relay(
                 true => deadline.arm_in_line(limits.idle.min(limits.client_fin)),
                 false => deadline.arm(limits.idle),
             }
+        }
+        if is_paced {
+            // It is not idle: it is held back.
+            deadline.disarm();
         }
         let lived = client.lifetime().map_or(Poll::Pending, |life| life.poll_expired(cx));
         match lived.is_ready() || deadline.poll_expired(cx).is_ready() {

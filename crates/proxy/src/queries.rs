@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use humboldt_http::text::request_head;
 use humboldt_logs::access::{AccessRecord, Tag};
 use humboldt_net::icp::{self, ICP_BYTES_MAX, IcpSocket, Opcode, Query};
 
+use crate::config::snapshot::Snapshot;
 use crate::core::Core;
-use crate::lookup::disk::{self, Stored};
+use crate::lookup::disk;
 use crate::lookup::memory;
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::access;
@@ -24,6 +25,11 @@ use crate::transaction::logged_address;
 /// allows.
 const QUERIES_MAX: usize = 256;
 
+/// Most replies in a second that say no more than that a query is refused or makes no sense, with
+/// their lines in the log: anybody may send such queries, with any address as their sender. Further
+/// ones are lost.
+const REFUSALS_PER_SECOND_MAX: u32 = 200;
+
 /// Pause after an error of the socket.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -31,6 +37,14 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 pub async fn answer_queries(core: Rc<Core>, socket: IcpSocket) {
     let Ok(local) = socket.address() else { return };
     let (socket, open) = (Rc::new(socket), Rc::new(Cell::new(0)));
+    let refusals = Rc::new(Refusals::default());
+    let port = HttpPort {
+        port: local.port(),
+        name: "icp".to_owned(),
+        protocol: "http",
+        ..HttpPort::default()
+    };
+    let port = Arc::new(port);
     let mut buffer = vec![0; ICP_BYTES_MAX];
     loop {
         // An error is about an earlier reply.
@@ -43,12 +57,15 @@ pub async fn answer_queries(core: Rc<Core>, socket: IcpSocket) {
             continue;
         }
         open.set(open.get() + 1);
-        let (core, socket, place) = (Rc::clone(&core), Rc::clone(&socket), Place(Rc::clone(&open)));
-        let message = message.to_vec();
+        let (core, place, refusals) =
+            (Rc::clone(&core), Place(Rc::clone(&open)), Rc::clone(&refusals));
+        let facts = ConnFacts::of_datagram(core.id, (client, local), Arc::clone(&port));
+        // The socket is closed when this function is no longer polled, whatever is still open.
+        let (socket, message) = (Rc::downgrade(&socket), message.to_vec());
         tokio::task::spawn_local(async move {
             let _place = place;
             if let Some(query) = icp::parse(&message) {
-                answer(&core, &socket, (client, local), &query).await;
+                answer(&core, &socket, Rc::new(facts), &query, &refusals).await;
             }
         });
     }
@@ -63,47 +80,78 @@ impl Drop for Place {
     }
 }
 
+/// The refusals of the present second.
+#[derive(Default)]
+struct Refusals {
+    second: Cell<i64>,
+    count: Cell<u32>,
+}
+
+impl Refusals {
+    /// Whether there is room for one more.
+    fn take(&self, now_s: i64) -> bool {
+        if self.second.replace(now_s) != now_s {
+            self.count.set(0);
+        }
+        self.count.set(self.count.get().saturating_add(1));
+        self.count.get() <= REFUSALS_PER_SECOND_MAX
+    }
+}
+
 async fn answer(
     core: &Rc<Core>,
-    socket: &IcpSocket,
-    (client, local): (SocketAddr, SocketAddr),
+    socket: &Weak<IcpSocket>,
+    facts: Rc<ConnFacts>,
     query: &Query<'_>,
+    refusals: &Refusals,
 ) {
-    let request = request(core, client, local, query);
-    let (opcode, tag) = match &request {
-        None => (Opcode::Error, Tag::UdpInvalid),
-        Some(request) if !may_ask(request) => (Opcode::Denied, Tag::UdpDenied),
-        Some(request) => match is_here(core, request).await {
+    let snapshot = core.snapshot();
+    // Without rules nobody may ask, and nothing is read.
+    let request = match snapshot.icp_access {
+        None => None,
+        Some(_) => request(core, &facts, &snapshot, query),
+    };
+    let is_usable = request.is_some();
+    let request = request.unwrap_or_else(|| {
+        let mut request = Request::new(&facts, &snapshot);
+        request.received = core.now();
+        Rc::new(request)
+    });
+    let (opcode, tag) = match is_usable {
+        _ if !may_ask(&request) => (Opcode::Denied, Tag::UdpDenied),
+        false => (Opcode::Error, Tag::UdpInvalid),
+        true => match is_here(core, &request).await {
             true => (Opcode::Hit, Tag::UdpHit),
             false => (Opcode::Miss, Tag::UdpMiss),
         },
     };
+    let is_refusal = matches!(opcode, Opcode::Denied | Opcode::Error);
+    if is_refusal && !refusals.take(core.now().secs()) {
+        return;
+    }
     let reply = icp::reply(opcode, query);
-    socket.send(&reply, client);
-    if let Some(request) = request.filter(|one| one.snapshot().config.log_icp_queries) {
+    let Some(socket) = socket.upgrade() else { return };
+    socket.send(&reply, facts.client);
+    if snapshot.config.log_icp_queries {
         log(core, &request, tag, query, reply.len());
     }
 }
 
 /// The request for which the other cache asks; `None` if the URL cannot be used.
 fn request(
-    core: &Rc<Core>,
-    client: SocketAddr,
-    local: SocketAddr,
+    core: &Core,
+    facts: &Rc<ConnFacts>,
+    snapshot: &Arc<Snapshot>,
     query: &Query<'_>,
 ) -> Option<Rc<Request>> {
-    let snapshot = core.snapshot();
-    let port = HttpPort {
-        port: local.port(),
-        name: "icp".to_owned(),
-        protocol: "http",
-        ..HttpPort::default()
-    };
-    let facts = Rc::new(ConnFacts::of_datagram(core.id, (client, local), Arc::new(port)));
+    // Nothing of the URL may become another part of the head.
+    if query.url.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
+        return None;
+    }
     let host = query.url.split(|byte| *byte == b'/').nth(2)?;
     let text = [b"GET ", query.url, b" HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat();
     let head = request_head(&text, &snapshot.head_limits).ok().flatten()?;
-    let mut request = Request::new(&facts, &snapshot);
+    let mut request = Request::new(facts, snapshot);
     request.head = head;
     request.complete(BodyLength::None, core.now()).ok()?;
     Some(Rc::new(request))
@@ -117,7 +165,7 @@ fn may_ask(request: &Request) -> bool {
 /// Whether a request would be a hit.
 async fn is_here(core: &Rc<Core>, request: &Rc<Request>) -> bool {
     let also_stale = request.snapshot().config.icp_hit_stale;
-    let mut found = match memory::look_up(core, request) {
+    let found = match memory::look_up(core, request) {
         Ok(_) => return true,
         Err(found) => found,
     };
@@ -127,9 +175,8 @@ async fn is_here(core: &Rc<Core>, request: &Rc<Request>) -> bool {
     if found.knows_enough() || !core.shared.cache.has_dirs() {
         return false;
     }
-    match disk::look_up(core, request, &mut found).await {
-        Some(Stored::Object(_) | Stored::Stream(_)) => true,
-        Some(Stored::Judged) => also_stale && found.stale.is_some(),
+    match found.key {
+        Some(key) => disk::would_be_hit(core, request, key, also_stale).await,
         None => false,
     }
 }
@@ -158,5 +205,17 @@ fn log(core: &Core, request: &Request, tag: Tag, query: &Query<'_>, reply_bytes:
                 sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_a_second_are_bounded() {
+        let refusals = Refusals::default();
+        let taken = |second| (0..1000).filter(|_| refusals.take(second)).count();
+        assert_eq!((taken(7), taken(7), taken(8)), (200, 0, 200));
     }
 }

@@ -5,8 +5,11 @@ macro_rules! working {
         $next! { $($rest)* => $($done)* ["Delay pools" {
     /// Number of pools, for the directives that follow. A pool holds back what a server sends: the
     /// bytes of answers that do not come from the cache, with their heads, and those that a server
-    /// sends through a tunnel. A client gets such bytes when its buckets have as many, and the
-    /// fetch goes at the pace of the fastest client that shares it.
+    /// sends through a tunnel. A client gets such bytes when its buckets have as many. The pace of
+    /// clients is limited, and not the link to the server: a fetch goes at the pace of the fastest
+    /// client that shares it, and some MB ahead of it. A client that holds up others leaves the
+    /// fetch; if it cannot, since the server answers differently each time, it is cut off after 15
+    /// seconds.
     delay_pools: u16 = PoolCount("0"), "delay_pools NUMBER";
     /// Class of a pool. 1: one bucket for all. 2: also one for each last byte of the client's IPv4
     /// address. 3: also one for each third byte (network), and one for each third and last byte
@@ -30,7 +33,8 @@ macro_rules! working {
     delay_pool_uses_indirect_client: bool = OnOff("on"), "delay_pool_uses_indirect_client on|off";
     /// Number of pools of clients, for the directives that follow. Such a pool holds back all that
     /// a client is sent, also hits, error pages and bytes through tunnels. Each client address has
-    /// a bucket of its own.
+    /// a bucket of its own, and with IPv6 each network of 64 bits. A connection keeps the pool that
+    /// it had at its beginning.
     client_delay_pools: u16 = ClientPoolCount("0"), "client_delay_pools NUMBER";
     /// How full a bucket of a client is at first; more than 100 is allowed, and is not filled up
     /// again.

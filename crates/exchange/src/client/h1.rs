@@ -38,6 +38,9 @@ const COPY_BYTES_MAX: usize = 4096;
 /// Beyond this many kept bytes, nothing is copied behind them.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
+/// Most bytes of a body that are taken from buckets at a time.
+const PACED_BYTES_MAX: u64 = 256 * 1024;
+
 /// Whether a connection goes on after an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -167,9 +170,23 @@ impl H1Client {
         }
     }
 
+    /// Gives back what the client was allowed to be sent and does not take.
+    fn give_allowance_back(&mut self) {
+        if let Some(limits) = &mut self.limits {
+            limits.pace.give_back();
+        }
+    }
+
+    /// The buckets of the answer are without use for the next one, and none keeps bytes for a
+    /// connection that is idle.
+    pub(super) fn end_limits(&mut self) {
+        self.limits = self.limits.take().and_then(Limits::end_answer);
+        self.give_allowance_back();
+    }
+
     /// Forgets the answer before.
     pub(super) fn begin_answer(&mut self) {
-        self.limits = self.limits.take().and_then(Limits::end_answer);
+        self.end_limits();
         self.after = After::Abort;
         (self.body, self.length) = (None, BodyLength::None);
         (self.sent_bytes, self.sent_before_head) = (0, None);
@@ -302,15 +319,21 @@ impl H1Client {
     /// Sends kept bytes and some of the body, with one write at most.
     fn send_some<B: BodySlices + ?Sized>(&mut self, body: &B) -> Result<Sent, ClientLost> {
         let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
-        let most_bytes = self.allowance(most_bytes);
-        if most_bytes == 0 {
-            return Ok(Sent::Nothing);
-        }
         let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-        let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
-        let offered = parts.iter().skip(1).take(count).map(|part| part.len()).sum();
+        let (mut count, mut offered) = slices(body, most_bytes, &mut parts);
         if offered == 0 {
             return Ok(Sent::Body(0));
+        }
+        if self.limits.is_some() {
+            // No more is taken from the buckets than there is to send.
+            let kept_bytes = (self.out.len() - self.out_sent) as u64;
+            let wanted = (offered as u64).min(PACED_BYTES_MAX);
+            let allowed = self.allowance(kept_bytes + wanted);
+            if allowed == 0 {
+                return Ok(Sent::Nothing);
+            }
+            let allowed = allowed.saturating_sub(kept_bytes).max(1).min(most_bytes);
+            (count, offered) = slices(body, allowed, &mut parts);
         }
         self.frame(offered).map_err(|_| ClientLost::Gone)?;
         let kept_bytes = self.out.len() - self.out_sent;
@@ -340,7 +363,10 @@ impl H1Client {
                 0 => Ok(Sent::Kept),
                 taken => Ok(Sent::Body(taken)),
             },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.give_allowance_back();
+                Ok(Sent::Nothing)
+            }
             Err(error) => Err(self.lost_by(error.kind())),
         }
     }
@@ -357,7 +383,10 @@ impl H1Client {
             match self.socket.stream.try_write(kept) {
                 Ok(0) => return Err(self.lost_by(io::ErrorKind::WriteZero)),
                 Ok(written) => _ = self.advance(written, 0),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.give_allowance_back();
+                    return Ok(false);
+                }
                 Err(error) => return Err(self.lost_by(error.kind())),
             }
         }
@@ -520,9 +549,13 @@ impl H1Client {
         self.sent_before_head.map_or(0, |before| self.sent_bytes - before)
     }
 
+    pub(super) fn is_held_back(&self) -> bool {
+        self.limits.as_ref().is_some_and(|limits| limits.pace.is_waiting())
+    }
+
     pub(super) fn unacknowledged_bytes(&self) -> Option<usize> {
         // A client that a limit holds up takes all that it is sent.
-        if self.limits.as_ref().is_some_and(|limits| limits.pace.is_waiting()) {
+        if self.is_held_back() {
             return None;
         }
         humboldt_sys::tcp::unacknowledged_bytes(&self.socket.stream).ok()
@@ -550,6 +583,16 @@ impl H1Client {
         self.out_sent = 0;
         self.io.return_head_buffer(std::mem::take(&mut self.out));
     }
+}
+
+/// Puts parts of the body behind the place for kept bytes: how many parts, and of how many bytes.
+fn slices<'a, B: BodySlices + ?Sized>(
+    body: &'a B,
+    most_bytes: u64,
+    parts: &mut [IoSlice<'a>; PARTS_MAX],
+) -> (usize, usize) {
+    let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
+    (count, parts.iter().skip(1).take(count).map(|part| part.len()).sum())
 }
 
 impl Drop for H1Client {

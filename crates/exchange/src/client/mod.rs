@@ -266,6 +266,11 @@ impl ClientExchange {
         each!(self, client => client.unacknowledged_bytes())
     }
 
+    /// Whether the client is sent nothing now because its pace is limited.
+    pub fn is_held_back(&self) -> bool {
+        each!(self, client => client.is_held_back())
+    }
+
     /// Whether the connection has lived for too long. If so, this is the reason for its end, even
     /// if there is another one.
     pub fn is_over_lifetime(&self) -> bool {

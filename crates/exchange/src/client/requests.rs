@@ -66,6 +66,7 @@ impl H1Client {
         if self.after == After::Keep && !self.may_continue() {
             self.after = After::Close;
         }
+        self.end_limits();
         if self.after == After::Keep {
             let settings = self.io.settings();
             self.wait_for_next(&settings);

@@ -471,6 +471,10 @@ impl ClientSide {
     }
 
     /// None: bytes that the client took have arrived.
+    pub(crate) fn is_held_back(&self) -> bool {
+        false
+    }
+
     pub(crate) fn unacknowledged_bytes(&self) -> Option<usize> {
         Some(0)
     }

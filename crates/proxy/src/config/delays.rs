@@ -4,8 +4,8 @@
 //! parameters are the same, so that long answers and tunnels do not get a second income.
 
 use std::collections::HashMap;
-use std::hash::Hash;
-use std::net::IpAddr;
+use std::hash::{BuildHasher, Hash};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, OnceLock};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
@@ -15,8 +15,12 @@ use humboldt_exchange::now_ns;
 use parking_lot::Mutex;
 
 /// Most buckets of one kind in a pool: of users, tags or client addresses. Beyond it, full ones are
-/// dropped, at most once in a second; clients without a place share one bucket.
+/// dropped, at most once in a second; clients without a place share [`REST_BUCKETS`].
 const DELAY_BUCKETS_MAX: usize = 65_536;
+
+/// Buckets for the clients without a place: which of them one has follows from its property, so that
+/// one who takes much does not slow down all others.
+const REST_BUCKETS: usize = 256;
 
 /// Least time in ns between two looks for full buckets.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
@@ -95,14 +99,14 @@ struct Table<K> {
 
 struct TableBuckets<K> {
     by_key: HashMap<K, Arc<TokenBucket>>,
-    /// For those who have no place.
-    rest: Option<Arc<TokenBucket>>,
+    /// For those who have no place; empty before there is one.
+    rest: Vec<Arc<TokenBucket>>,
     looked_ns: u64,
 }
 
 impl<K: Eq + Hash + Ord + Clone> Table<K> {
     fn new(plan: TablePlan) -> Self {
-        let buckets = TableBuckets { by_key: HashMap::new(), rest: None, looked_ns: 0 };
+        let buckets = TableBuckets { by_key: HashMap::new(), rest: Vec::new(), looked_ns: 0 };
         Self { plan, buckets: Mutex::new(buckets) }
     }
 
@@ -122,7 +126,12 @@ impl<K: Eq + Hash + Ord + Clone> Table<K> {
             buckets.by_key.retain(|_, bucket| is_needed(bucket));
         }
         if buckets.by_key.len() >= DELAY_BUCKETS_MAX {
-            return Arc::clone(buckets.rest.get_or_insert_with(|| self.plan.bucket(now_ns)));
+            let new = || self.plan.bucket(now_ns);
+            if buckets.rest.is_empty() {
+                buckets.rest = std::iter::repeat_with(new).take(REST_BUCKETS).collect();
+            }
+            let place = buckets.by_key.hasher().hash_one(&key) % REST_BUCKETS as u64;
+            return buckets.rest.get(place as usize).cloned().unwrap_or_else(new);
         }
         let bucket = self.plan.bucket(now_ns);
         buckets.by_key.insert(key, Arc::clone(&bucket));
@@ -134,6 +143,8 @@ impl<K: Eq + Hash + Ord + Clone> Table<K> {
         let buckets = self.buckets.lock();
         let level = |(key, bucket): (&K, &Arc<TokenBucket>)| (key.clone(), bucket.level(now_ns));
         let mut levels: Vec<_> = buckets.by_key.iter().map(level).collect();
+        // Nobody waits for the sorting.
+        drop(buckets);
         levels.sort();
         levels
     }
@@ -226,9 +237,14 @@ impl ClientPool {
         self.buckets.get_or_init(|| Arc::new(Table::new(self.plan)))
     }
 
-    /// The bucket of a client.
+    /// The bucket of a client. One with IPv6 has as many addresses as it likes, but one network of
+    /// 64 bits.
     pub(crate) fn bucket_of(&self, ip: IpAddr) -> Arc<TokenBucket> {
-        self.buckets().get(ip, now_ns())
+        let key = match ip {
+            IpAddr::V4(_) => ip,
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        };
+        self.buckets().get(key, now_ns())
     }
 }
 
@@ -475,8 +491,11 @@ mod tests {
         for n in 0..DELAY_BUCKETS_MAX as u32 {
             let _ = table.get(ip(n), now);
         }
-        let (one, other) = (table.get(ip(u32::MAX), now), table.get(ip(u32::MAX - 1), now));
-        assert!(Arc::ptr_eq(&one, &other));
+        let one = table.get(ip(u32::MAX), now);
+        assert!(Arc::ptr_eq(&one, &table.get(ip(u32::MAX), now)));
+        let others: Vec<_> = (1..1000).map(|n| table.get(ip(u32::MAX - n), now)).collect();
+        let same = others.iter().filter(|other| Arc::ptr_eq(&one, other)).count();
+        assert!((1..100).contains(&same), "{same} of 1000 share a bucket of {REST_BUCKETS}");
         assert_eq!(table.buckets.lock().by_key.len(), DELAY_BUCKETS_MAX);
         // Once the others are full again, they are dropped, but for one that is in use.
         let used = table.get(ip(7), now);
@@ -484,6 +503,17 @@ mod tests {
         assert!(!Arc::ptr_eq(&one, &table.get(ip(u32::MAX), later)));
         assert_eq!(table.buckets.lock().by_key.len(), 2);
         assert!(Arc::ptr_eq(&used, &table.get(ip(7), later)));
+    }
+
+    #[test]
+    fn a_client_with_ipv6_has_one_bucket_for_its_network() {
+        let delays = delays(
+            "client_delay_pools 1\nclient_delay_parameters 1 1 1\nclient_delay_access 1 allow all",
+        );
+        let of = |ip: &str| delays.clients[0].bucket_of(ip.parse().expect("an address"));
+        assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1:2:3")));
+        assert!(!Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8:0:1::1")));
+        assert!(!Arc::ptr_eq(&of("192.0.2.1"), &of("192.0.2.2")));
     }
 
     #[test]

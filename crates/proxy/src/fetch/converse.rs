@@ -1,5 +1,6 @@
 //! Asks a server: finds a way and a connection, sends the request, reads the head of the answer.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,16 +9,19 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::RelaxedParser;
 use humboldt_exchange::{Announced, ServerError, ServerExchange};
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
+use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::{FlowWriter, StoredHead};
+use tokio::time::Instant;
 
 use crate::config::reply_rules::UNLIMITED;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::ask::{Ask, tells_user};
 use crate::fetch::destination::Destination;
-use crate::fetch::job::{Failure, Job};
+use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::pinning;
 use crate::fetch::route::{Reached, Route};
+use crate::outcome::RouteTaken;
 use crate::request::Request;
 use crate::rules::destinations;
 
@@ -38,6 +42,33 @@ pub(crate) struct Answer {
     pub is_pinned: bool,
 }
 
+/// An answer that says that its way does not work. It is used if no other way brings one.
+struct Reserve {
+    answer: Box<Answer>,
+    /// The private address from which it came, to be judged for those who share the fetch.
+    private: Option<IpAddr>,
+    route: RouteTaken,
+    is_undelayed: bool,
+}
+
+impl Reserve {
+    fn new(answer: Box<Answer>, private: Option<IpAddr>, report: &Report) -> Self {
+        let (route, is_undelayed) = (report.route(), report.is_undelayed.get());
+        Self { answer, private, route, is_undelayed }
+    }
+
+    /// It is the answer: what was noted about later ways is taken back.
+    fn into_answer(self, report: &Report, writer: &FlowWriter) -> Box<Answer> {
+        writer.comes_from(self.private);
+        let attempts = report.route.borrow().attempts;
+        report.route.replace(RouteTaken { attempts, ..self.route });
+        report.is_undelayed.set(self.is_undelayed);
+        // No such answer asks for a login.
+        report.own_fields.take();
+        self.answer
+    }
+}
+
 /// Sends the request, by as many ways as needed, and reads the final head.
 pub(crate) async fn converse(
     core: &Rc<Core>,
@@ -47,39 +78,59 @@ pub(crate) async fn converse(
     let config = &job.request.snapshot().config;
     let deadline = core.io.deadlines.slot();
     deadline.arm(config.forward_timeout.max(config.read_timeout));
-    deadline.guard(pin!(attempt_all(core, job, writer))).await.unwrap_or_else(|_elapsed| {
+    let mut reserve = None;
+    let result = {
+        let attempts = pin!(attempt_all(core, job, writer, &deadline, &mut reserve));
+        deadline.guard(attempts).await
+    };
+    let result = result.unwrap_or_else(|_elapsed| {
         Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout"))
+    });
+    // Whatever has become of the later ways.
+    result.or_else(|failure| {
+        let reserve = reserve.ok_or(failure)?;
+        Ok(reserve.into_answer(&job.report, writer))
     })
 }
 
+/// An answer that may be used if no other way brings one goes to `reserve`.
 async fn attempt_all(
     core: &Rc<Core>,
     job: &Job,
     writer: &mut FlowWriter,
+    deadline: &DeadlineSlot,
+    reserve: &mut Option<Reserve>,
 ) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
+    let config = &request.snapshot().config;
+    let began = Instant::now();
     let mut route = Route::new(core, request, &job.report).await.reusing();
     // A fetch that others may share is not done as this user.
     if job.as_asked && !job.in_background {
         route = route.pinned();
     }
-    // An answer that says that this way does not work.
-    let mut in_reserve = None;
     loop {
-        let reached = match route.next().await {
-            Ok(reached) => reached,
-            Err(failure) => return in_reserve.ok_or(failure),
-        };
+        let reached = route.next().await?;
         let was_reused = reached.server.was_reused();
         // Those who share the fetch are judged too.
         let is_peer = reached.to.peer.is_some();
         let private =
             (!is_peer).then(|| destinations::to_note(core, request, reached.server.peer().ip()));
-        writer.comes_from(private.flatten());
+        let private = private.flatten();
+        writer.comes_from(private);
+        // An answer in reserve is as old as its own request. Later answers count as that old, too:
+        // one of them may not be kept for that reason, but none takes the place of a newer one.
+        if reserve.is_none() {
+            writer.ask();
+        }
         match ask(core, job, reached, writer).await {
             Ok(answer) if says_to_go_elsewhere(request, &answer) && route.leave(was_reused) => {
                 core.count(Counter::ServerRetries, 1);
-                in_reserve = Some(answer);
+                *reserve = Some(Reserve::new(answer, private, &job.report));
+                // There is an answer: the others get no more than the time to find a way.
+                let left = config.forward_timeout.max(config.read_timeout);
+                let left = left.saturating_sub(began.elapsed());
+                deadline.arm(left.min(config.forward_timeout));
             }
             Ok(answer) => return Ok(answer),
             // The connection of the client is for any request.
@@ -87,7 +138,7 @@ async fn attempt_all(
                 core.count(Counter::ServerRetries, 1);
                 route.failed(Failure::from(&error));
             }
-            Err(error) => return in_reserve.ok_or_else(|| Failure::from(&error)),
+            Err(error) => return Err(Failure::from(&error)),
         }
     }
 }
@@ -115,7 +166,6 @@ async fn ask(
     writer: &mut FlowWriter,
 ) -> Result<Box<Answer>, ServerError> {
     let Reached { mut server, to, is_pinned } = reached;
-    writer.ask();
     server.ask(&Ask { request: &job.request, manner: job.manner(&to) }).await?;
     let request_time = core.now().secs();
     let limits = &job.request.snapshot().reply_limits;

@@ -227,6 +227,8 @@ impl<'a> Route<'a> {
     /// `false`: no other is left.
     pub(crate) fn leave(&mut self, was_reused: bool) -> bool {
         if was_reused {
+            // It was no dead connection, so it counts.
+            self.tries_left = self.tries_left.saturating_sub(1);
             self.give_up_way();
         }
         self.tries_left > 0 && self.ways.peek().is_some()

@@ -6,7 +6,7 @@ use humboldt_base::counters::Counter;
 use humboldt_freshness::Disposition;
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::{Entry, Held, PARTIAL};
+use humboldt_store::{Entry, Held, Key, PARTIAL};
 
 use crate::config::cache_status::Forward;
 use crate::core::Core;
@@ -60,6 +60,46 @@ pub(crate) async fn look_up(
         }
     }
     None
+}
+
+/// Whether an answer on disk would be a hit, for one who only wants to know: nothing of it is read
+/// into memory, and it does not count as used. A stale one is a hit with `also_stale`.
+pub(crate) async fn would_be_hit(
+    core: &Rc<Core>,
+    request: &Request,
+    mut key: Key,
+    also_stale: bool,
+) -> bool {
+    let cache = &core.shared.cache;
+    for _ in 0..2 {
+        match cache.open(request.key, &key, request.cache_url()).await {
+            Lookup::Found(DiskEntry::Object(hit)) => {
+                let may_serve = access::may_send_hit(request, &hit.head)
+                    && hit.head.status != PARTIAL
+                    && hit.is_complete()
+                    && !memory::needs_origin(request);
+                return may_serve
+                    && match judge_age(request, &hit.times) {
+                        Disposition::Fresh => true,
+                        Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
+                            also_stale
+                        }
+                        Disposition::Refetch | Disposition::GatewayTimeout => false,
+                    };
+            }
+            Lookup::Found(DiskEntry::Vary(marker)) => {
+                key = memory::variant_key(request, &marker);
+                if let Some(Entry::Object(_)) = cache.lookup(&key) {
+                    return match memory::look_up(core, request) {
+                        Ok(_) => true,
+                        Err(found) => also_stale && found.stale.is_some(),
+                    };
+                }
+            }
+            Lookup::Absent | Lookup::Failed => return false,
+        }
+    }
+    false
 }
 
 /// Decides what to do with an answer on disk.

@@ -12,7 +12,8 @@
 //! The client stays with the fetch, and keeps its pages, until it has found the rest. The copy on
 //! disk is not used: a newer answer may replace it before it is complete. If no search succeeds,
 //! the others keep waiting for this client as long as it takes bytes. If it takes none for
-//! [`HELD_UP_MAX`] while they wait, it is cut off.
+//! [`HELD_UP_MAX`] while they wait, it is cut off. So is a client that a delay pool holds back, even
+//! if it takes some: the others are not slowed down by a limit that is not theirs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -81,6 +82,9 @@ pub(crate) struct Leave {
     waits_since: Option<Instant>,
     /// Since when the client has taken no bytes while others waited for it.
     idle_since: Option<Instant>,
+    /// Since when others have waited for the client, which a delay pool holds back and which cannot
+    /// leave.
+    held_back_since: Option<Instant>,
     /// Bytes that its connection had not taken at the last check.
     unacknowledged: Option<usize>,
     /// The last time that it was seen to hold up others.
@@ -131,6 +135,7 @@ impl Leave {
             held_up: Duration::ZERO,
             waits_since: None,
             idle_since: None,
+            held_back_since: None,
             unacknowledged: None,
             needed_at: Instant::now(),
             searches_left: SEARCHES_MAX,
@@ -180,7 +185,8 @@ impl Leave {
     /// taken all bytes; `None` if it is not known, or waits for nothing.
     ///
     /// # Errors
-    /// [`HeldUp`]: the client has taken no bytes for [`HELD_UP_MAX`], and others wait for it.
+    /// [`HeldUp`]: others have waited for [`HELD_UP_MAX`] for a client that has taken no bytes, or
+    /// that a delay pool holds back.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -191,7 +197,9 @@ impl Leave {
             return Poll::Pending;
         }
         let holds_up = self.look(cx, reader, client);
-        if self.idle_since.is_some_and(|since| since.elapsed() >= HELD_UP_MAX) {
+        let is_too_long = |since: Instant| since.elapsed() >= HELD_UP_MAX;
+        if self.idle_since.is_some_and(is_too_long) || self.held_back_since.is_some_and(is_too_long)
+        {
             return Poll::Ready(Err(HeldUp));
         }
         self.drop_search();
@@ -270,6 +278,15 @@ impl Leave {
                 rest.is_some() && rest == self.unacknowledged && self.waits_since.is_some();
             self.unacknowledged = rest;
             self.idle_since = self.idle_since.or(Some(now)).filter(|_| takes_nothing && holds_up);
+            let must_stay = self.searches_left == 0 && matches!(self.stage, Stage::Stays);
+            match client {
+                _ if !must_stay || !holds_up => self.held_back_since = None,
+                Some(client) if client.is_held_back() => {
+                    _ = self.held_back_since.get_or_insert(now)
+                }
+                Some(_) => self.held_back_since = None,
+                None => {}
+            }
             let watched = now - self.watched_since;
             let held_up = std::mem::take(&mut self.held_up);
             self.watched_since = now;

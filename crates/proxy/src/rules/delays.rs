@@ -46,7 +46,11 @@ pub(crate) fn apply(
     if !snapshot.delays.concern_answers {
         return;
     }
-    let answer = snapshot.rules_ask_answers.then(|| collect(head));
+    // A hit asks no rules of `delay_pools`.
+    let delays = &snapshot.delays;
+    let asks =
+        source == Source::Server && !delays.pools.is_empty() || !delays.named_rules.is_empty();
+    let answer = (asks && snapshot.rules_ask_answers).then(|| collect(head));
     client.limit_answer(buckets(request, source, answer.as_ref()));
 }
 
