@@ -125,6 +125,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     enforce::count_reported(core, request);
     let helped = request.helped.facts();
     let helped = helped.as_deref();
+    let url = request.logged_url();
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.chosen()),
@@ -133,7 +134,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         server_status: outcome.route.as_ref().and_then(|route| route.status),
         bytes_out: outcome.bytes_out,
         method: request.head.method_bytes(),
-        url: request.logged_url(),
+        url: &url,
         client_url: request.is_rewritten().then(|| request.shown_url()),
         version: Some(request.head.version),
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
