@@ -2,6 +2,7 @@
 //! reconfigurations.
 
 use humboldt_tests::proxy;
+use humboldt_tests::scripts::Scripts;
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Proxy, Reply, World};
 use rustix::process::Signal;
@@ -258,6 +259,60 @@ fn a_whole_file_is_tried_without_refusing_and_only_where_that_is_asked_for() {
     assert!(said.contains("are only reported"), "{said}");
 }
 
+#[test]
+fn a_replay_knows_purge_and_the_pages_of_the_proxy() {
+    let world = world(
+        "acl pages url_regex /squid-internal-mgr/\nhttp_access deny pages\n\
+         http_access allow all\nreport_only allow all\n",
+    );
+    let file = world.proxy.configuration();
+    let log = world.proxy.path("old.log").display().to_string();
+    let line = |method: &str, url: &str| {
+        format!("1066036250.129 5 127.0.0.1 TCP_DENIED/403 3 {method} {url} - HIER_NONE/- -\n")
+    };
+    let page = world.proxy.page("squid-internal-mgr/info");
+    let lines = line("PURGE", "http://a.test/") + &line("GET", &page);
+    std::fs::write(&log, lines).expect("a log");
+    let replayed = proxy::run(&["-f", &file, "-k", "explain", "--against-log", &log]);
+    let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(text.starts_with("2 lines: 2 as before, 0 would change"), "{text}");
+}
+
+#[test]
+fn a_login_in_a_refused_url_is_not_logged() {
+    let world = world("http_access allow all\n");
+    let mut client = world.client();
+    client.send("GET http://anna:secret@a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let _ = client.response().expect(400);
+    wait_for_line(&world, "GET http://a.test/x 400 - - 1");
+    assert!(!world.proxy.text("cache.log").contains("secret"));
+}
+
+#[test]
+fn report_only_lets_nobody_pass_whom_no_line_allows() {
+    let acls = "acl servers src 192.0.2.0/24\nacl guests src 198.51.100.0/24\n\
+                acl pilot req_header X-Pilot yes\nacl bad urlpath_regex ^/bad\n\
+                http_access deny bad\nhttp_access allow all\n";
+    for (lines, pilot_gets) in [
+        ("report_only deny servers\n", 403),
+        ("report_only allow pilot\nreport_only deny guests\n", 200),
+    ] {
+        let world = world(&format!("{acls}{lines}"));
+        world.origin.on("/bad", Reply::ok("x"));
+        let _ = world.get("/bad").expect(403);
+        let _ = world.ask("GET", "/bad", &[("X-Pilot", "yes")]).expect(pilot_gets);
+        let file = world.proxy.configuration();
+        let explained = proxy::run(&["-f", &file, "-k", "explain", "GET", "http://a.test/bad"]);
+        assert_eq!(explained.status.code(), Some(3), "{lines}");
+        let log = world.proxy.path("old.log").display().to_string();
+        let line = "1066036250.129 5 10.0.0.7 TCP_DENIED/403 3 GET http://a.test/bad - NONE/- -\n";
+        std::fs::write(&log, line).expect("a log");
+        let replayed = proxy::run(&["-f", &file, "-k", "explain", "--against-log", &log]);
+        let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
+        assert!(!text.contains("would be let in"), "{lines}{text}");
+    }
+}
+
 /// A tunnel to the origin's address, through which bytes go.
 fn tunnel(world: &World, host: &str) -> Client {
     let mut client = world.client();
@@ -308,6 +363,96 @@ fn a_reconfiguration_closes_the_tunnels_that_it_refuses_if_it_says_so() {
     assert!(
         metric_of_core(&page(&world.proxy, "squid-internal-mgr/rules"), "deny CONNECT here") >= 1
     );
+}
+
+/// An upgraded connection of a client.
+fn websocket(world: &World) -> Client {
+    let mut client = world.client();
+    let fields = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    client.request("GET", &world.target("/socket"), &fields, b"");
+    let _ = client.response().expect(101);
+    client
+}
+
+#[test]
+fn tunnels_by_upgrade_are_judged_by_what_has_opened_them() {
+    let world = world("");
+    world.origin.handle("/socket", |_, wire| {
+        wire.send(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        );
+        while let Ok(bytes) = wire.reader.exactly(5) {
+            if bytes.is_empty() {
+                break;
+            }
+            wire.send(bytes.to_ascii_uppercase());
+        }
+    });
+    let on = "close_refused_tunnels on\n";
+    let mut client = websocket(&world);
+    reload(&world, &format!("{LOG}{on}http_access allow all\n"));
+    assert_eq!(client.send("hello").bytes(5), b"HELLO");
+    // The GET may still be made; a tunnel may not.
+    reload(&world, &format!("{LOG}{on}http_access deny CONNECT\nhttp_access allow all\n"));
+    assert!(client.closes());
+    let file = world.proxy.configuration();
+    let line = place(&world.proxy, "http_access deny CONNECT").replace("squid.conf", &file);
+    wait_for_line(&world, &format!("GET {} 101 {line} - 1", world.target("/socket")));
+    // By the protocol's own rules.
+    let named = "http_upgrade_request_protocols websocket";
+    reload(&world, &format!("{LOG}{on}{named} allow all\nhttp_access allow all\n"));
+    let mut client = websocket(&world);
+    reload(&world, &format!("{LOG}{on}{named} deny all\nhttp_access allow all\n"));
+    assert!(client.closes());
+}
+
+#[test]
+fn the_url_that_a_client_has_sent_is_judged_again_not_the_rewritten_one() {
+    let world = world("");
+    let scripts = Scripts::new();
+    let host = world.host();
+    let rewriter = scripts.helper("rewriter", &format!("echo OK rewrite-url={host}"));
+    let lines = format!(
+        "{LOG}url_rewrite_program {rewriter}\nurl_rewrite_children 1\n\
+         close_refused_tunnels on\nacl sent dstdomain sent.invalid\n"
+    );
+    reload(&world, &format!("{lines}http_access allow all\n"));
+    let mut client = tunnel(&world, "sent.invalid:443");
+    // The rewritten URL would not be let in.
+    reload(&world, &format!("{lines}http_access allow sent\nhttp_access deny all\n"));
+    let _ = world.get("/").expect(403);
+    assert!(goes_on(&mut client, &host), "permitted as it was sent");
+    reload(&world, &format!("{lines}http_access deny sent\nhttp_access allow all\n"));
+    assert!(client.closes());
+    let _ = page(&world.proxy, "metrics");
+}
+
+#[test]
+fn a_helper_without_an_answer_at_a_reload_does_not_close_what_it_permits() {
+    let world = world("");
+    let scripts = Scripts::new();
+    // Without an answer to the first two tries, each of which asks three times.
+    let answer = "n=$(($(cat DIR/n 2>/dev/null || echo 0) + 1)); echo $n > DIR/n; \
+                  if [ $n -gt 6 ]; then echo OK; else echo BH; fi";
+    let helper = scripts.helper("h", answer);
+    let host = world.host();
+    let mut client = tunnel(&world, &host);
+    let lines = format!(
+        "{LOG}close_refused_tunnels on\nexternal_acl_type h ttl=0 children-max=1 %DST {helper}\n\
+         acl x external h\n"
+    );
+    reload(&world, &format!("{lines}http_access allow CONNECT x\nhttp_access allow !CONNECT\n"));
+    until("an answer", || (scripts.asked("h").len() > 6).then_some(()));
+    assert!(goes_on(&mut client, &host));
+    assert!(goes_on(&mut client, &host));
+    reload(&world, &format!("{LOG}close_refused_tunnels on\nhttp_access deny CONNECT\n"));
+    assert!(client.closes());
 }
 
 /// The decisions of a rule on the page.

@@ -381,7 +381,14 @@ fn check_covered_values(config: &Config, state: &mut State) {
 
 /// Clients that rules do not keep out.
 fn check_report_only(config: &Config, state: &mut State) {
-    let Some(rule) = config.report_only.iter().find(|rule| rule.allow) else { return };
+    let Some(rule) = config.report_only.iter().find(|rule| rule.allow) else {
+        if !config.report_only.is_empty() {
+            let message = "no line of `report_only` allows: all refusals are made";
+            let help = "name the clients in a line with `allow`, or remove the lines";
+            state.report_general(Severity::Warning, message, help);
+        }
+        return;
+    };
     let place = rule.source.as_ref().map(|source| source.place()).unwrap_or_default();
     let message =
         format!("{place}: refusals of the requests that this rule allows are only reported");

@@ -59,9 +59,9 @@ codes! {
     "dt" => DnsMs, "dns_ms" Number, "How long it waited for look-ups of names, in ms; none without one.";
     "sn" => SequenceNumber, "number" Number, "Number of the request: unique until the program ends, and growing on each core.";
     "master_xaction" => Transaction, "" Number, "Same as sn.";
-    ">h" => RequestField, "request_fields" Text, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme. `%{NAME:;MEMBER}>h`: the member of a list that is separated so (by default with commas).";
+    ">h" => RequestField, "request_fields" Text, "A field of the request, or all of them; of Authorization and Proxy-Authorization only the scheme, of Referer not the query with `strip_query_terms`. `%{NAME:;MEMBER}>h`: the member of a list that is separated so (by default with commas).";
     ">ha" => AdaptedField, "" Text, "Same as >h, since nothing adapts requests.";
-    "<h" => ResponseField, "response_fields" Text, "The same of the answer, as the server or the cache has sent it; none for answers that the proxy makes, and for tunnels.";
+    "<h" => ResponseField, "response_fields" Text, "The same of the answer, as the server or the cache has sent it, Set-Cookie too; of WWW-Authenticate and Proxy-Authenticate only the scheme if it is Negotiate or NTLM, of Location not the query with `strip_query_terms`; none for answers that the proxy makes, and for tunnels.";
     ">Hs" => Status, "status" Number, "Status sent to the client.";
     "<Hs" => ServerStatus, "server_status" Number, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
     "Hs" => OldStatus, "" Number, "Old name of >Hs.";

@@ -50,6 +50,10 @@ const ROOM_WAIT: Duration = Duration::from_millis(25);
 /// shortage ends soon.
 const GIVING_WAY: usize = 2;
 
+/// Most tunnels of a core that are judged again at one time after a reconfiguration, so that their
+/// rules do not ask helpers and the DNS all at once.
+const TUNNEL_CHECKS_MAX: usize = 16;
+
 /// Connects to servers in memory, by address.
 pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError>>;
 
@@ -95,8 +99,12 @@ pub struct Core {
     pub(crate) handshakes: Handshakes,
     /// Every running purge holds one reference.
     pub(crate) purges_under_way: Rc<()>,
-    /// Tells tunnels that the configuration has changed.
+    /// Tells tunnels that a configuration has come that may refuse them.
     pub(crate) reconfigured: tokio::sync::Notify,
+    /// How many such configurations have come.
+    pub(crate) tunnel_checks: Cell<u64>,
+    /// Places of tunnels that are being judged again.
+    pub(crate) tunnel_check_places: tokio::sync::Semaphore,
     /// Notified when a connection ends.
     pub connection_ended: tokio::sync::Notify,
 }
@@ -125,6 +133,8 @@ impl Core {
             handshakes: Handshakes::default(),
             purges_under_way: Rc::new(()),
             reconfigured: tokio::sync::Notify::new(),
+            tunnel_checks: Cell::new(0),
+            tunnel_check_places: tokio::sync::Semaphore::new(TUNNEL_CHECKS_MAX),
             connection_ended: tokio::sync::Notify::new(),
             shared,
         })
@@ -141,11 +151,15 @@ impl Core {
         self.resolver.replace(resolver(self.id, &self.shared, &newest));
         self.access_logs.replace(self.shared.access_logs());
         self.io.reconfigure(newest.client_settings());
+        let judges_tunnels = newest.config.close_refused_tunnels;
         self.snapshot.replace(newest);
         // Spare requests hold the old configuration.
         self.spare_requests.borrow_mut().clear();
         self.pool.clear();
-        self.reconfigured.notify_waiters();
+        if judges_tunnels {
+            self.tunnel_checks.set(self.tunnel_checks.get() + 1);
+            self.reconfigured.notify_waiters();
+        }
     }
 
     /// The resolver.

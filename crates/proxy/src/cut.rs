@@ -76,6 +76,8 @@ cuts! {
     TunnelBroken = "tunnel_broken", None, Cancelled;
     /// A reconfiguration has brought rules that refuse the tunnel (`close_refused_tunnels`).
     Refused = "rules_changed", Some("ERR_ACCESS_DENIED"), Cancelled;
+    /// The rules of a reconfiguration had no answer for 30 s (`close_refused_tunnels`).
+    Unanswered = "rules_unanswered", Some("ERR_ACCESS_UNDECIDED"), Cancelled;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
     ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN"), Failed;
     /// A fault of the program: cache.log has a line about a panic.

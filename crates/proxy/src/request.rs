@@ -1,5 +1,6 @@
 //! One request in the form that the pipeline uses, independent of the protocol that brought it.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -412,11 +413,19 @@ impl Request {
     /// The name in pages: the URL as the client sent it, or the target as received if it does not
     /// form a URL.
     pub(crate) fn shown_url(&self) -> &[u8] {
-        self.rewritten.as_ref().map_or(self.logged_url(), |sent| &sent.url)
+        self.rewritten.as_ref().map_or(self.url_or_target(), |sent| &sent.url)
     }
 
-    /// The name in logs: the URL, also if a helper has put it there, or the target as received.
-    pub(crate) fn logged_url(&self) -> &[u8] {
+    /// The name in logs: the URL, also if a helper has put it there, or the target as received. A
+    /// URL has no login; a target that is none may have one, which is cut.
+    pub(crate) fn logged_url(&self) -> Cow<'_, [u8]> {
+        match self.url.as_bytes() {
+            b"" => without_login(self.head.target_bytes()),
+            url => Cow::Borrowed(url),
+        }
+    }
+
+    fn url_or_target(&self) -> &[u8] {
         if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
     }
 
@@ -435,10 +444,30 @@ impl Request {
         copy.reported = OnceCell::new();
         copy.notes = Rc::new(RefCell::new(self.notes.borrow().clone()));
         copy.helped = Rc::default();
+        // A login that could not be checked may be now.
+        if matches!(copy.login.get(), Some(Err(_))) {
+            copy.login = OnceCell::new();
+        }
         if let Some(peer) = peer {
             copy.addresses = OnceCell::from(Ok(Arc::from([unmapped(peer)])));
         }
         copy
+    }
+
+    /// A copy as it was before a helper rewrote its URL, for the rules that were asked then; `None`
+    /// if none did. Addresses of another host are not those of this one.
+    pub(crate) fn as_sent(&self) -> Option<Self> {
+        let sent = self.rewritten.as_ref()?;
+        let mut copy = self.clone();
+        copy.rewritten = None;
+        let facts = Rc::clone(&self.facts);
+        // It was a URL before.
+        copy.set_url(&facts).ok()?;
+        if sent.is_elsewhere {
+            copy.addresses = OnceCell::new();
+            copy.permitted = RefCell::default();
+        }
+        Some(copy)
     }
 
     /// The connection that brought it.
@@ -547,4 +576,39 @@ pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
         return None;
     }
     std::str::from_utf8(host).ok()?.parse().ok()
+}
+
+/// A target without what stands before the `@` of its authority.
+fn without_login(target: &[u8]) -> Cow<'_, [u8]> {
+    let start = match target.windows(3).position(|three| three == b"://") {
+        Some(at) => at + 3,
+        None => usize::from(target.starts_with(b"//")) * 2,
+    };
+    let authority = target.get(start..).unwrap_or_default();
+    let authority = authority.split(|byte| b"/?#".contains(byte)).next().unwrap_or_default();
+    match authority.iter().rposition(|byte| *byte == b'@') {
+        Some(at) => Cow::Owned([&target[..start], &target[start + at + 1..]].concat()),
+        None => Cow::Borrowed(target),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_login;
+
+    #[test]
+    fn a_target_in_logs_has_no_login() {
+        for (target, wanted) in [
+            ("http://anna:secret@a.test/x@y", "http://a.test/x@y"),
+            ("http://anna:sec@ret@a.test:81?q", "http://a.test:81?q"),
+            ("anna:secret@a.test:443", "a.test:443"),
+            ("//anna@a.test/", "//a.test/"),
+            ("http://a.test/@x", "http://a.test/@x"),
+            ("/x@y", "/x@y"),
+            ("http://", "http://"),
+            ("", ""),
+        ] {
+            assert_eq!(*without_login(target.as_bytes()), *wanted.as_bytes(), "{target}");
+        }
+    }
 }

@@ -126,6 +126,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let helped = request.helped.facts();
     let helped = helped.as_deref();
     let tls = facts.tls.get();
+    let url = request.logged_url();
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.chosen()),
@@ -134,7 +135,7 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         server_status: outcome.route.as_ref().and_then(|route| route.status),
         bytes_out: outcome.bytes_out,
         method: request.head.method_bytes(),
-        url: request.logged_url(),
+        url: &url,
         client_url: request.is_rewritten().then(|| request.shown_url()),
         version: Some(request.head.version),
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),

@@ -98,20 +98,23 @@ macro_rules! working {
     /// Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
     /// Whether tunnels (CONNECT and Upgrade) are closed by a reconfiguration whose `http_access` or
-    /// `adapted_http_access` refuses them: by default they go on until they end by themselves. They
-    /// are judged as they were opened, with the address that they lead to; a rule without an answer
-    /// refuses. In access.log their `%err_detail` is `rules_changed`. Not in Squid.
+    /// `adapted_http_access` refuses them, for Upgrade also one whose rules do not permit that any
+    /// more: by default they go on until they end by themselves. They are judged as they were
+    /// opened, with the address that they lead to. In access.log their `%err_detail` is
+    /// `rules_changed`. While rules have no answer (helpers, the DNS) they are asked again for 30
+    /// s; then the tunnel is closed too, with `rules_unanswered`. Not in Squid.
     close_refused_tunnels: bool = OnOff("off"), "close_refused_tunnels on|off";
     /// Rules on trial, beside those of `http_access`: they are asked about each request that the
     /// rules in force let in, and refuse none. What they would refuse is counted and logged
-    /// (`%reported_rule`). They may wait for the same facts. `docs/refusals.md` has more. Not in
-    /// Squid.
+    /// (`%reported_rule`). They may wait for the same facts, but for 1 s at most.
+    /// `docs/refusals.md` has more. Not in Squid.
     http_access_report_only: Vec<AccessRule> = Rules(""), "http_access_report_only allow|deny [!]ACL ...";
     /// Requests (`allow`) that are let pass although `http_access`, `adapted_http_access`,
     /// `miss_access` or `http_reply_access` refuses them or demands a login: that is only counted
     /// and logged (`%reported_rule`). `report_only allow all` tries a whole file. Such clients can
     /// use the proxy for whatever they like, but for its own pages and PURGE. A rule that has no
-    /// answer still refuses. None when there is no line. Not in Squid.
+    /// answer still refuses. Here only a line with `allow` that applies counts: where none does,
+    /// also behind a last line with `deny`, the request stays refused. Not in Squid.
     report_only: Vec<AccessRule> = Rules(""), "report_only allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";

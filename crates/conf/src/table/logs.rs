@@ -48,7 +48,8 @@ macro_rules! working {
     cache_log: Option<String> = LogPath("/var/log/squid/cache.log"), "cache_log PATH";
     /// Old logs kept by a rotation; 0 only reopens the files.
     logfile_rotate: u32 = Count("10"), "logfile_rotate NUMBER";
-    /// Whether the query part of URLs is left out of logs.
+    /// Whether the query part of URLs is left out of logs, also in Referer, Location and
+    /// Content-Location.
     strip_query_terms: bool = OnOff("on"), "strip_query_terms on|off";
     /// The part of clients' addresses that access.log has: the other bits are 0. A mask for IPv4
     /// concerns IPv4 only, and one for IPv6 IPv6. Rules see the whole address, and so do the

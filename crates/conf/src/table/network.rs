@@ -164,7 +164,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "detect_broken_pconn", "detect_broken_pconn on|off", "Whether servers that mishandle persistent connections are recognised.";
         "persistent_connection_after_error", "persistent_connection_after_error on|off", "Whether connections stay open after HTTP errors.";
     }
-    Ignored("the kernel is asked when an ACL `arp` is, and not before") {
+    Ignored("the kernel is asked where a file has an ACL `arp` or `%>eui`, and not else") {
         "eui_lookup", "eui_lookup on|off", "Whether hardware addresses of clients are looked up.";
     }
 };

@@ -112,6 +112,13 @@ impl Asked {
         Self { user: user.map(ToOwned::to_owned), ..self }
     }
 
+    /// The same at one of the ports of a proxy: which one is not known.
+    pub(super) fn of_a_log(self, snapshot: &Snapshot) -> Self {
+        let mut ports = snapshot.config.http_port.iter();
+        let is_internal = ports.any(|port| self.is_own_page(snapshot, port));
+        Self { is_internal, ..self }
+    }
+
     /// Whether it is for a page of the proxy's own: at an address of this machine, or under the
     /// proxy's name.
     fn is_own_page(&self, snapshot: &Snapshot, port: &HttpPort) -> bool {

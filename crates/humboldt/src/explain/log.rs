@@ -8,13 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::path::Path;
 
-use humboldt_acl::{RuleList, Subject, Verdict};
-use humboldt_conf::{AccessRule, AclDef};
+use humboldt_acl::{RuleList, Verdict};
+use humboldt_conf::AccessRule;
 use humboldt_proxy::snapshot::Snapshot;
 
 use super::asked::Asked;
 use super::end::{End, ExplainError};
 use super::unknown::{Missing, unknown_in};
+use super::{NO_PURGE, is_void_purge, may_be_reported_only};
 
 /// Longest line that is read, in bytes; the rest of a longer one counts as unreadable.
 const LINE_BYTES_MAX: usize = 128 << 10;
@@ -64,7 +65,7 @@ pub(super) fn replay(snapshot: &Snapshot, path: &Path) -> Result<(String, End), 
     let mut replay = Replay::default();
     let mut line = Vec::new();
     while read_line(&mut input, &mut line).map_err(failed)? {
-        replay.take(&line, &lists, &config.acl);
+        replay.take(&line, &lists, snapshot);
     }
     let end = if replay.changes.is_empty() { End::Allowed } else { End::Refused };
     Ok((replay.report(), end))
@@ -136,19 +137,19 @@ struct List {
 }
 
 impl Replay {
-    fn take(&mut self, line: &[u8], lists: &Lists, acls: &[AclDef]) {
+    fn take(&mut self, line: &[u8], lists: &Lists, snapshot: &Snapshot) {
         self.lines += 1;
         let text = String::from_utf8_lossy(line);
         let parsed = Line::parse(&text).and_then(|line| {
             let asked = Asked::new(line.method, line.url, &[], line.client).ok()?;
-            Some((asked.at(line.time_s).by(line.user), line))
+            Some((asked.at(line.time_s).by(line.user).of_a_log(snapshot), line))
         });
         let Some((asked, line)) = parsed else {
             self.unreadable += 1;
             return;
         };
         let missing = Missing { fields: true, query: asked.may_lack_query() };
-        let Some(rule) = decide(lists, acls, &asked.subject(), missing) else {
+        let Some(rule) = decide(lists, snapshot, &asked, missing) else {
             self.undecided += 1;
             return;
         };
@@ -188,10 +189,11 @@ impl Replay {
 /// The rule that lets a request in (`Ok`) or refuses it; `None` if only the running proxy can tell.
 fn decide(
     lists: &Lists,
-    acls: &[AclDef],
-    subject: &Subject<'_>,
+    snapshot: &Snapshot,
+    asked: &Asked,
     missing: Missing,
 ) -> Option<Result<String, String>> {
+    let (acls, subject) = (&snapshot.config.acl, &asked.subject());
     let name = |list: &RuleList, rule| {
         list.source(rule).map_or_else(|| "the default".to_owned(), ToString::to_string)
     };
@@ -216,11 +218,22 @@ fn decide(
         match verdict(list)? {
             Ok(rule) if allowed.is_empty() => allowed = rule,
             Ok(_) => {}
-            Err(rule) => match verdict(&lists.report_only)? {
-                Ok(_) => allowed = format!("report_only, although refused by {rule}"),
-                Err(_) => return Some(Err(rule)),
-            },
+            Err(rule) if !may_be_reported_only(asked) => return Some(Err(rule)),
+            Err(rule) => {
+                // Here only a line that allows counts, see `reports_only` of the proxy.
+                let only = &lists.report_only;
+                let verdict = verdict(only)?;
+                match (verdict, only.compiled.check(subject)) {
+                    (Ok(_), Verdict::Allowed { rule: Some(_) }) => {
+                        allowed = format!("report_only, although refused by {rule}");
+                    }
+                    _ => return Some(Err(rule)),
+                }
+            }
         }
+    }
+    if is_void_purge(snapshot, asked) {
+        return Some(Err(format!("none: {NO_PURGE}")));
     }
     Some(Ok(allowed))
 }

@@ -122,14 +122,26 @@ fn reports_only(snapshot: &Snapshot, asked: &Asked) -> bool {
         let subject = asked.subject();
         let acls = &snapshot.config.acl;
         let mut steps = list.steps(&subject).zip(&snapshot.config.report_only);
-        !asked.is_purge()
-            && !asked.is_for_own_page()
+        may_be_reported_only(asked)
             && steps.all(|((_, step), rule)| {
                 let is_known = !matches!(step, Step::Needs(_) | Step::Challenge(_));
                 is_known && unknown_in(acls, rule, step, Missing::default()).is_none()
             })
-            && list.check(&subject).is_allowed()
+            && matches!(list.check(&subject), Verdict::Allowed { rule: Some(_) })
     })
+}
+
+/// Whether refusals of such a request may be only reported.
+fn may_be_reported_only(asked: &Asked) -> bool {
+    !asked.is_purge() && !asked.is_for_own_page()
+}
+
+/// Why a PURGE is refused that the rules let in.
+const NO_PURGE: &str = "PURGE is refused, as no ACL names it (docs/purging.md)";
+
+/// Whether the request is refused because of [`NO_PURGE`].
+fn is_void_purge(snapshot: &Snapshot, asked: &Asked) -> bool {
+    asked.is_purge() && !snapshot.purge_is_enabled
 }
 
 fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), ExplainError> {
@@ -152,8 +164,8 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             end = decision;
             break;
         }
-        if list.name == "http_access" && asked.is_purge() && !snapshot.purge_is_enabled {
-            out.push_str("\nPURGE is refused, as no ACL names it (docs/purging.md).\n");
+        if list.name == "http_access" && is_void_purge(snapshot, &asked) {
+            let _ = writeln!(out, "\n{NO_PURGE}.");
             end = End::Refused;
             break;
         }

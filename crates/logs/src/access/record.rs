@@ -168,7 +168,8 @@ impl<'a> AccessRecord<'a> {
     }
 }
 
-fn cut(url: &[u8], strip_query_terms: bool) -> &[u8] {
+/// A URL, cut in this way.
+pub(super) fn cut(url: &[u8], strip_query_terms: bool) -> &[u8] {
     match url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
         Some(at) => &url[..=at],
         None => url,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
 use humboldt_conf::LogCode as Code;
-use humboldt_http::{FieldName, Fields, Version};
+use humboldt_http::{Fields, Version};
 use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
@@ -83,8 +83,10 @@ pub(super) fn push_value(
         Code::ServerLocalPort => push_opt(out, record.server_local.as_ref().map(SocketAddr::port)),
         Code::Attempts => push_number(out, record.attempts),
         Code::ClientHardware => push_hardware(out, record.hardware),
-        Code::RequestField | Code::AdaptedField => push_field(out, value, record.request),
-        Code::ResponseField => push_response_field(out, value, record.response),
+        Code::RequestField | Code::AdaptedField => {
+            push_field(out, value, record.request, strip_query)
+        }
+        Code::ResponseField => push_response_field(out, value, record.response, strip_query),
         Code::Note => push_notes(out, value, record.notes),
         Code::ErrorDetail => {
             push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
@@ -265,29 +267,28 @@ fn push_version(out: &mut Vec<u8>, version: Option<Version>) {
 }
 
 /// One field of the request, all its lines joined, or without a name all fields.
-fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>) {
+fn push_field(out: &mut Vec<u8>, value: &Value, fields: Option<&Fields>, strip_query: bool) {
     let Some(fields) = fields else { return };
     let escape = value.escape.unwrap_or(Escape::Percent);
     match &value.field {
         Some(name) => {
-            let id = FieldName::from_bytes(name);
-            let lines = fields.get_all_by_name(name).map(|text| without_secret(id, text));
-            push_lines(out, value, lines);
+            let lines = fields.get_all_by_name(name);
+            push_lines(out, value, lines.map(|text| fit_for_logs(name, text, strip_query)));
         }
         None => {
-            for (id, name, text) in fields.iter() {
-                push_named(out, name, without_secret(id, text), escape);
+            for (_, name, text) in fields.iter() {
+                push_named(out, name, fit_for_logs(name, text, strip_query), escape);
             }
         }
     }
 }
 
 /// The same of the answer.
-fn push_response_field(out: &mut Vec<u8>, value: &Value, head: Option<&[u8]>) {
+fn push_response_field(out: &mut Vec<u8>, value: &Value, head: Option<&[u8]>, strip_query: bool) {
     let lines = head.unwrap_or_default().split(|byte| *byte == b'\n').skip(1);
     let fields = lines.filter_map(|line| {
         let (name, text) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
-        Some((name, text.get(1..)?.trim_ascii()))
+        Some((name, fit_for_logs(name, text.get(1..)?.trim_ascii(), strip_query)))
     });
     match &value.field {
         Some(wanted) => {
@@ -326,15 +327,24 @@ fn push_lines<'a>(out: &mut Vec<u8>, value: &Value, lines: impl Iterator<Item = 
     }
 }
 
-/// The value of a field in a log, which has no credentials: of those only the scheme.
-fn without_secret(id: FieldName, text: &[u8]) -> &[u8] {
-    match id {
-        FieldName::Authorization | FieldName::ProxyAuthorization => {
-            let scheme = text.split(|byte| matches!(byte, b' ' | b'\t')).next();
-            scheme.filter(|scheme| scheme.len() < text.len()).unwrap_or_default()
-        }
-        _ => text,
+/// The value of a field in a log, which has no credentials: of those only the scheme. A URL in it
+/// has its query cut, as that of the request has.
+fn fit_for_logs<'a>(name: &[u8], text: &'a [u8], strip_query: bool) -> &'a [u8] {
+    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    let scheme = || text.split(|byte| matches!(byte, b' ' | b'\t')).next();
+    if is("Authorization") || is("Proxy-Authorization") {
+        return scheme().filter(|scheme| scheme.len() < text.len()).unwrap_or_default();
     }
+    if is("WWW-Authenticate") || is("Proxy-Authenticate") {
+        // A step of a handshake, not a challenge.
+        let is_step =
+            |one: &&[u8]| [&b"Negotiate"[..], b"NTLM"].iter().any(|s| one.eq_ignore_ascii_case(s));
+        return scheme().filter(is_step).unwrap_or(text);
+    }
+    if is("Referer") || is("Location") || is("Content-Location") {
+        return super::record::cut(text, strip_query);
+    }
+    text
 }
 
 /// The values of one note, or without a name all notes.

@@ -153,6 +153,30 @@ fn members_of_lists_fields_of_answers_and_quoting_for_shells() {
     assert_eq!(with("%>eui %dt %sn", &known), "00:1a:2b:3c:4d:fe 3 7");
 }
 
+#[test]
+fn queries_in_fields_go_with_those_of_urls_and_steps_of_handshakes_are_no_text() {
+    let mut fields = Fields::new();
+    fields.push(FieldName::Referer, b"http://a.test/x?token=secret");
+    let head = b"HTTP/1.1 302 Found\r\nlocation: http://b.test/?code=secret\r\n\
+                 WWW-Authenticate: Negotiate c2VjcmV0\r\nProxy-Authenticate: Basic realm=\"r\"\r\n";
+    let record = AccessRecord { request: Some(&fields), response: Some(head), ..record() };
+    let text = AccessFormat::Template(
+        LogFormat::compile(
+            "%{Referer}>h %{Location}<h %{www-authenticate}<h %{Proxy-Authenticate}<h %>h %<h",
+        )
+        .unwrap(),
+    );
+    let stripped = line(&text, &record, true);
+    let start = "http://a.test/x? http://b.test/? Negotiate Basic%20realm=%22r%22 ";
+    assert!(stripped.starts_with(start), "{stripped}");
+    assert!(!stripped.contains("secret") && !stripped.contains("c2Vj"), "{stripped}");
+    let whole = line(&text, &record, false);
+    assert!(whole.starts_with("http://a.test/x?token=secret http://b.test/?code=secret "));
+    assert!(!whole.contains("c2Vj"), "{whole}");
+    let built_in = line(&AccessFormat::predefined("json").unwrap(), &record, true);
+    assert!(built_in.contains("\"referer\":\"http://a.test/x?\""), "{built_in}");
+}
+
 fn json(fields: &str, record: &AccessRecord<'_>) -> String {
     line(&AccessFormat::Json(JsonFormat::compile(fields).unwrap()), record, false)
 }

@@ -10,7 +10,9 @@ use humboldt_http::Method;
 use crate::core::Core;
 use crate::request::Request;
 use crate::rules::access;
+use crate::rules::decision::Decision;
 use crate::rules::denial::Refusal;
+use crate::rules::notes::Before;
 use crate::rules::own::is_internal;
 
 /// Counts the decision of a list, by the rule with the index `rule` or by none, and lets its
@@ -44,15 +46,22 @@ pub(crate) fn note(request: &Request, rule: Option<Arc<RuleSource>>) {
 }
 
 /// Whether refusals of this request are only reported (`report_only`). The proxy's own pages and
-/// PURGE are no traffic that new rules are tried with: they stay refused.
+/// PURGE are no traffic that new rules are tried with: they stay refused. Only a line that allows
+/// says yes: the opposite of a last line that denies would open the proxy to everybody else.
 pub(crate) fn reports_only(request: &Request) -> bool {
     let Some(list) = &request.snapshot().report_only else { return false };
-    request.head.method != Method::Purge && !is_internal(request) && access::matches(list, request)
+    request.head.method != Method::Purge
+        && !is_internal(request)
+        && Before::of(request).what_if(request, || {
+            // Annotations that the list makes are forgotten.
+            matches!(access::ask(list, request, None), Decision::Allowed(Some(_)))
+        })
 }
 
-/// Counts a request that has ended.
+/// Counts a request that has ended, and had a refusal that was only reported; not one about which
+/// rules on trial had no answer.
 pub(crate) fn count_reported(core: &Core, request: &Request) {
-    if request.reported.get().is_some() {
+    if matches!(request.reported.get(), Some(Some(_))) {
         core.count(Counter::ClientReported, 1);
     }
 }

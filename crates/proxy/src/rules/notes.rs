@@ -87,6 +87,17 @@ impl Before {
         result
     }
 
+    /// A step of a work that has notes of its own: it begins with these, which become those that it
+    /// ends with. Nobody else sees them, also while the work waits, or if it is given up.
+    pub(crate) fn apart<T>(&mut self, request: &Request, step: impl FnOnce() -> T) -> T {
+        let now = Self::of(request);
+        self.restore(request);
+        let result = step();
+        *self = Self::of(request);
+        now.restore(request);
+        result
+    }
+
     /// The notes with which another request of the connection, with the same login, would begin.
     pub(crate) fn of_another(request: &Request) -> Self {
         let Self(now) = Self::of(request);

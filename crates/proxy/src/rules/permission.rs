@@ -2,9 +2,12 @@
 //! [`enforce`]; facts that they need come from [`access`](crate::rules::access).
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
 use humboldt_conf::{List, RuleSource};
@@ -18,6 +21,9 @@ use crate::rules::decision::{Decision, Denial};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
 use crate::rules::{enforce, login};
+
+/// Longest time for which a request waits for rules on trial; then they count as unanswered.
+const TRIAL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A list that refuses requests, with its name.
 type Named<'l> = (List, &'l RuleList);
@@ -56,7 +62,7 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     }
     permit_client(request, &subject, &before, lists)?;
     if let Some(verdict) = on_trial {
-        try_out(request, verdict.into());
+        try_out(request, Some(verdict.into()));
     }
     Poll::Ready(Ok(()))
 }
@@ -106,27 +112,26 @@ async fn decide_lists<'l>(
     if let Some(list) = on_trial.filter(|_| lists.clone().any(|(name, _)| name == List::HttpAccess))
     {
         // They begin with what the rules in force began with, and leave nothing behind.
-        let now = Before::of(request);
-        before.restore(request);
-        let decision = Box::pin(decide(core, list, request, None)).await;
-        now.restore(request);
-        try_out(request, decision);
+        let mut deciding = pin!(Box::pin(decide(core, list, request, None)));
+        let mut notes = before;
+        let apart = poll_fn(|cx| notes.apart(request, || deciding.as_mut().poll(cx)));
+        try_out(request, tokio::time::timeout(TRIAL_TIME_MAX, apart).await.ok());
     }
     Ok(())
 }
 
 /// What rules on trial (`http_access_report_only`) would do with a request that is let in: it is
-/// counted and logged.
-fn try_out(request: &Request, decision: Decision<'_>) {
+/// counted and logged. `None`: they have not decided in time.
+fn try_out(request: &Request, decision: Option<Decision<'_>>) {
     let Some(list) = &request.snapshot().on_trial else { return };
-    let is_refused = !decision.is_allowed();
-    if let Some(rule) = decision.rule() {
-        enforce::count(request, List::HttpAccessReportOnly, rule, is_refused);
-        if is_refused {
-            enforce::note(request, list.source(rule).cloned());
-        }
-    } else {
+    let Some((decision, rule)) = decision.and_then(|one| Some((one, one.rule()?))) else {
         enforce::note(request, None);
+        return;
+    };
+    let is_refused = !decision.is_allowed();
+    enforce::count(request, List::HttpAccessReportOnly, rule, is_refused);
+    if is_refused {
+        enforce::note(request, list.source(rule).cloned());
     }
 }
 
@@ -226,9 +231,19 @@ fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>)
     true
 }
 
-/// Whether the client may open a tunnel to the server of its request with CONNECT; `false` if that
-/// cannot be decided. Call [`prepare_to_switch`] first.
-pub(crate) fn may_connect(request: &Request) -> bool {
+/// Whether a client may open a tunnel.
+pub(crate) enum MayConnect {
+    /// It may.
+    Yes,
+    /// The rule of this line refuses, or none permits.
+    No(Option<Arc<RuleSource>>),
+    /// A rule has no answer.
+    Unanswered,
+}
+
+/// Whether the client may open a tunnel to the server of its request with CONNECT. Call
+/// [`prepare_to_switch`](crate::rules::access::prepare_to_switch) first.
+pub(crate) fn may_connect(request: &Request) -> MayConnect {
     let snapshot = request.snapshot();
     let own = subject(request);
     let host = String::from_utf8_lossy(own.host);
@@ -240,15 +255,37 @@ pub(crate) fn may_connect(request: &Request) -> bool {
         Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
     // What is only reported is not refused here either.
     let reports_only = enforce::reports_only(request);
+    let (reported, objection) = (RefCell::new(None), RefCell::new(MayConnect::No(None)));
     let allow = |subject: &Subject<'_>| {
-        client_lists(snapshot).all(|(_, list)| match check_list(list, request, subject) {
-            Verdict::Needs(_) => false,
-            verdict => verdict.is_allowed() || reports_only,
+        client_lists(snapshot).all(|(_, list)| {
+            let decision = Decision::from(check_list(list, request, subject));
+            let source = || decision.rule().and_then(|rule| list.source(rule)).cloned();
+            match (decision.rule().map(|_| decision.is_allowed()), reports_only) {
+                (Some(true), _) => true,
+                (Some(false), true) => {
+                    reported.replace(Some(source()));
+                    true
+                }
+                (Some(false), false) => {
+                    objection.replace(MayConnect::No(source()));
+                    false
+                }
+                (None, _) => {
+                    objection.replace(MayConnect::Unanswered);
+                    false
+                }
+            }
         })
     };
     let before = Before::of_another(request);
     let allow = |subject: &Subject<'_>| before.what_if(request, || allow(subject));
-    allow(&as_tunnel) && permit(request, &as_tunnel, allow)
+    if !(allow(&as_tunnel) && permit(request, &as_tunnel, allow)) {
+        return objection.into_inner();
+    }
+    if let Some(rule) = reported.into_inner() {
+        enforce::note(request, rule);
+    }
+    MayConnect::Yes
 }
 
 /// Checks `miss_access`: whether the request may go to a server. Waits for the facts that the list

@@ -5,7 +5,8 @@ use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Method, ResponseHead, websocket};
 
 use crate::request::Request;
-use crate::rules::{access, permission};
+use crate::rules::access;
+use crate::rules::permission::{self, MayConnect};
 
 /// A value of Upgrade with the protocols that the client asks for and may use, in its order. `None`
 /// if there are none, or the request has a body. Malformed names are left out. So is HTTP/2, since
@@ -22,7 +23,7 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
         let is_void = ["h2c", "http"].iter().any(|never| base.eq_ignore_ascii_case(never))
             || is_websocket(protocol)
                 && (key(request).is_none() || request.head.method != Method::Get);
-        if is_void || !allows(request, name) {
+        if is_void || !matches!(permits(request, name), MayConnect::Yes) {
             continue;
         }
         if !offered.is_empty() {
@@ -36,7 +37,7 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
 /// Whether the request may switch to `protocol`, by `http_upgrade_request_protocols`. Without any
 /// such line, only WebSocket is permitted, to clients that may open a tunnel to the server with
 /// CONNECT; on a port where the proxy plays the origin, to all clients.
-fn allows(request: &Request, protocol: &str) -> bool {
+pub(crate) fn permits(request: &Request, protocol: &str) -> MayConnect {
     let upgrades = &request.snapshot().upgrades;
     let named = |name: &str| {
         let (base, whole) = (protocol.split('/').next().unwrap_or(protocol), name.contains('/'));
@@ -44,16 +45,27 @@ fn allows(request: &Request, protocol: &str) -> bool {
     };
     if upgrades.is_empty() {
         let is_forward = request.facts().port.mode == PortMode::Forward;
-        return protocol.eq_ignore_ascii_case("websocket")
-            && (!is_forward || permission::may_connect(request));
+        return match protocol.eq_ignore_ascii_case("websocket") {
+            false => MayConnect::No(None),
+            true if is_forward => permission::may_connect(request),
+            true => MayConnect::Yes,
+        };
     }
     let is_named = upgrades.iter().any(|((name, _), _)| named(name));
     let applies =
         |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
-    let mut rules = upgrades.iter().filter(|((name, _), _)| applies(name));
-    // Without an answer, a rule that allows does not apply, and one that denies does.
-    let decides = |allow: bool, rule| access::says(rule, request, None).unwrap_or(!allow);
-    rules.find(|((_, allow), rule)| decides(*allow, rule)).is_some_and(|((_, allow), _)| *allow)
+    let mut is_unanswered = false;
+    for ((_, allow), rule) in upgrades.iter().filter(|((name, _), _)| applies(name)) {
+        let said = access::says(rule, request, None);
+        is_unanswered |= said.is_none();
+        // Without an answer, a rule that allows does not apply, and one that denies does.
+        match said.unwrap_or(!allow) {
+            false => {}
+            true if *allow => return MayConnect::Yes,
+            true => break,
+        }
+    }
+    if is_unanswered { MayConnect::Unanswered } else { MayConnect::No(None) }
 }
 
 /// Why a 101 does not switch to a protocol that was `offered`; `None` if it does. This does not

@@ -25,7 +25,8 @@ use crate::reply::{facts, local};
 use crate::request::Request;
 use crate::rules::header::Ruled;
 use crate::rules::{budget, delays, marks, reply, upgrades};
-use crate::special::{recheck, upload};
+use crate::special::recheck::{self, Closing};
+use crate::special::upload;
 use crate::transaction::Transaction;
 
 /// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
@@ -90,7 +91,7 @@ async fn serve(
     marks::apply(client, transaction.request, Usage::Local);
     delays::apply_to_tunnel(client, transaction.request, source);
     client.send_tunnel_head(head, upgrade);
-    let mut rule = None;
+    let mut closing = None;
     let cut = match client.flush().await {
         Ok(()) => {
             let config = &transaction.request.snapshot().config;
@@ -99,21 +100,23 @@ async fn serve(
             let ends = (client.tunnel(), server);
             let core = transaction.core;
             let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
-            let refusing_rule = RefCell::new(None);
+            let why = RefCell::new(None);
+            let request = transaction.request;
             let refused = async {
-                let rule = recheck::refused(core, transaction.request, peer).await;
-                refusing_rule.replace(rule);
+                let tunnel = recheck::Tunnel { request, peer, protocols: upgrade };
+                let closing = recheck::refused(core, tunnel).await;
+                why.replace(Some(closing));
             };
             let meter = budget::meter(core, transaction.request);
             let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused, meter).await;
             outcome.bytes_out += bytes;
-            rule = refusing_rule.into_inner();
-            over.map(Cut::from)
+            closing = why.into_inner();
+            closing.as_ref().map(|closing: &Closing| closing.cut).or(over.map(Cut::from))
         }
         Err(lost) => Some(lost.into()),
     };
     outcome.end(cut);
-    outcome.by_rule(rule)
+    outcome.by_rule(closing.and_then(|closing| closing.rule))
 }
 
 /// The result of CONNECT.
