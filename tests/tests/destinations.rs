@@ -414,6 +414,9 @@ fn a_public_server_and_this_machine() {
     ip("link set lo up");
     ip(&format!("link add out type veth peer name eth0 netns {}", server.0.id()));
     ip("address add 192.0.2.1/24 dev out");
+    // The kernel sends to a second one of the same network from the first one.
+    ip("address add 192.0.2.2/24 dev out");
+    ip("route add local 198.51.100.0/24 dev lo");
     ip("link set out up");
     server.run("link set eth0 up");
     server.run("address add 192.0.2.10/24 dev eth0");
@@ -426,18 +429,35 @@ fn a_public_server_and_this_machine() {
     let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
     let _nginx = Space(nginx);
     until("nginx", || TcpStream::connect("192.0.2.10:8080").ok());
-    let own = Origin::on_listener(TcpListener::bind("192.0.2.1:8080").expect("its address"));
+    let own = Origin::on_listener(TcpListener::bind("0.0.0.0:8080").expect("all addresses"));
     own.on("/", Reply::ok("SECRET"));
     let dns = NameServer::new();
     dns.on("far.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 10)]));
-    dns.on("own.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 1)]));
     dns.on("both.test", Says::Addresses(vec![Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 10)]));
     let proxy = Proxy::forward(&dns.closed_lines());
     for name in ["far.test", "both.test"] {
         let target = format!("http://{name}:8080/");
         assert_eq!(get(&proxy, &target, &[]).expect(200).text(), "public", "{name}");
     }
-    let refused = get(&proxy, "http://own.test:8080/", &[]).expect(403);
-    assert!(refused.text().contains("192.0.2.1 (this proxy's machine)"), "{}", refused.text());
+    for (number, own) in [[192, 0, 2, 1], [192, 0, 2, 2], [198, 51, 100, 7]].iter().enumerate() {
+        let (name, own) = (format!("own{number}.test"), Ipv4Addr::from(*own));
+        dns.on(&name, Says::Addresses(vec![own]));
+        let refused = get(&proxy, &format!("http://{name}:8080/"), &[]).expect(403);
+        let text = refused.text();
+        assert!(text.contains(&format!("{own} (this proxy's machine)")), "{text}");
+    }
     assert_eq!(own.connections(), 0);
+    // Nor does the proxy ask itself, by whatever address.
+    let port = proxy.address().port();
+    let lines =
+        format!("{}private_destinations allow all\nhttp_port 0.0.0.0:3129\n", dns.closed_lines());
+    let open = Proxy::forward(&lines);
+    assert_ne!(port, 3129);
+    for own in ["192.0.2.1", "192.0.2.2", "198.51.100.7"] {
+        let _ = get(&open, &format!("http://{own}:3129/"), &[]).expect(508);
+    }
+    // A system that lets sockets have foreign addresses has no more of its own.
+    fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("a setting");
+    let proxy = Proxy::forward(&dns.closed_lines());
+    assert_eq!(get(&proxy, "http://far.test:8080/", &[]).expect(200).text(), "public");
 }

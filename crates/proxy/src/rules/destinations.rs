@@ -5,7 +5,6 @@
 //! address is judged here before it is connected to, also that of a connection that is used again,
 //! and that of a fetch that is joined.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::{Arc, Once, OnceLock};
 
@@ -21,12 +20,6 @@ use crate::request::{Request, host_ip, unmapped};
 use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
-
-/// Public addresses of which a core remembers whether they are this machine's.
-const OWN_KNOWN_MAX: usize = 64;
-
-/// Longest time that it does, in seconds.
-const OWN_AGE_S_MAX: i64 = 10;
 
 /// Top-level domains that nobody else can get a name below (RFC 6762 appendix G, RFC 8375, RFC
 /// 2606, ICANN's `internal`).
@@ -82,7 +75,7 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
     if host_ip(request.url.host()).is_some() {
         return None;
     }
-    let kind = kind(core, ip, request.received.secs())?;
+    let kind = kind(core, ip)?;
     if is_given(core, request, ip) {
         return None;
     }
@@ -99,51 +92,19 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
 /// there.
 pub(crate) fn to_note(core: &Core, request: &Request, ip: IpAddr) -> Option<IpAddr> {
     let is_name = host_ip(request.url.host()).is_none();
-    is_name.then(|| kind(core, ip, request.received.secs())).flatten().map(|_| ip)
+    is_name.then(|| kind(core, ip)).flatten().map(|_| ip)
 }
 
 /// The kind of an address that is not of the public network, in words.
-fn kind(core: &Core, ip: IpAddr, now_s: i64) -> Option<&'static str> {
+fn kind(core: &Core, ip: IpAddr) -> Option<&'static str> {
     // In a simulation no address is one of this machine.
-    let is_own = || !core.has_names_in_memory() && is_own(unmapped(ip), now_s);
+    let is_own = || !core.has_names_in_memory() && is_own_address(ip);
     special_use(ip).or_else(|| is_own().then_some("this proxy's machine"))
 }
 
-/// The same without a memory.
+/// The same outside of a core.
 pub fn kind_of_destination(ip: IpAddr) -> Option<&'static str> {
-    special_use(ip).or_else(|| is_own_address(unmapped(ip)).then_some("this proxy's machine"))
-}
-
-thread_local! {
-    /// Address, whether it is this machine's, and when the system was asked.
-    static OWN: RefCell<[Option<(IpAddr, bool, i64)>; OWN_KNOWN_MAX]> =
-        const { RefCell::new([None; OWN_KNOWN_MAX]) };
-}
-
-/// Whether a public address is one of this machine. The system is asked at times only: a connection
-/// that is used again costs no system call.
-fn is_own(ip: IpAddr, now_s: i64) -> bool {
-    let bits = match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()),
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    let folded = bits as u64 ^ (bits >> 64) as u64;
-    let place = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OWN_KNOWN_MAX;
-    OWN.with_borrow_mut(|own| {
-        let Some(entry) = own.get_mut(place) else { return is_own_address(ip) };
-        match *entry {
-            Some((known, is_own, at_s))
-                if known == ip && (0..OWN_AGE_S_MAX).contains(&(now_s - at_s)) =>
-            {
-                is_own
-            }
-            _ => {
-                let is_own = is_own_address(ip);
-                *entry = Some((ip, is_own, now_s));
-                is_own
-            }
-        }
-    })
+    special_use(ip).or_else(|| is_own_address(ip).then_some("this proxy's machine"))
 }
 
 /// Whether nobody but the administrator and the client has chosen this address: the URL has it, or
@@ -305,11 +266,5 @@ mod tests {
         assert_eq!(hosts_of(b"wiki", b"wiki:443"), [own("invalid", "@:443")]);
         assert_eq!(hosts_of(b"a.corp", b"a.corp:443"), [own("invalid", "@:443")]);
         assert_eq!(hosts_of(b"h", b"http://h/h"), [own("invalid", "http://@/h")]);
-    }
-
-    #[test]
-    fn what_the_system_said_is_remembered_for_a_while() {
-        let ip: IpAddr = "203.0.113.77".parse().unwrap();
-        assert!(!is_own(ip, 1000) && !is_own(ip, 1009) && !is_own(ip, 1010) && !is_own(ip, 5));
     }
 }
