@@ -175,7 +175,14 @@ fn names_on_a_list_of_their_own_are_open_and_those_let_in_by_others_are_not() {
     let evil = url("evil.example.net", &origin, "/a");
     for (rules, wiki_status, evil_status) in [
         ("acl own dstdomain .example.com\nhttp_access allow own\n", 200, 403),
-        ("acl own dstdom_regex ^wiki\\.\nhttp_access allow own\n", 200, 403),
+        ("acl own dstdom_regex ^wiki\\.example\\.com$\nhttp_access allow own\n", 200, 403),
+        ("acl own dstdomain .example.com\nalways_direct allow own\n", 200, 403),
+        ("acl own dstdomain .example.com\nnever_direct deny own\n", 200, 403),
+        ("acl own dstdomain .example.com\nhttp_access deny !own\n", 200, 403),
+        // Anybody can have such a name.
+        ("acl own dstdom_regex ^wiki\\. ^evil\nhttp_access allow own\n", 403, 403),
+        ("acl own url_regex example\nhttp_access allow own\n", 403, 403),
+        ("acl own dstdom_regex ^evil\nalways_direct allow own\n", 403, 403),
         ("acl own url_regex ^http://wiki\\.example\\.com[:/]\nhttp_access allow own\n", 200, 403),
         ("acl own dst 127.0.0.1\nhttp_access allow own\n", 200, 200),
         (
