@@ -15,5 +15,5 @@ mod special_use;
 mod stream;
 
 pub use own_address::is_own_address;
-pub use special_use::special_use;
+pub use special_use::{is_private_network, special_use};
 pub use stream::Stream;

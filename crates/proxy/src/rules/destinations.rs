@@ -11,15 +11,16 @@ use std::sync::{Arc, Once, OnceLock};
 use humboldt_acl::{Known, RuleList, Subject, Verdict};
 use humboldt_base::counters::Counter;
 use humboldt_conf::{PortMode, RuleSource};
+use humboldt_http::uri::Url;
 use humboldt_net::dns::NameCache;
-use humboldt_net::{is_own_address, special_use};
+use humboldt_net::{is_own_address, is_private_network, special_use};
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
-use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
+use crate::rules::{access, login};
 
 /// Top-level domains that nobody else can get a name below (RFC 6762 appendix G, RFC 2606, ICANN's
 /// `internal`).
@@ -79,16 +80,21 @@ pub(crate) fn permitted(
 
 /// Why the request may not connect to this address of its host, if so.
 pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Refusal> {
-    if host_ip(request.url.host()).is_some() {
-        return None;
-    }
     let kind = kind(core, ip)?;
-    if is_given(core, request, ip) {
+    let snapshot = request.snapshot();
+    let is_given = is_given(core, request, ip);
+    if is_given && snapshot.private_destinations.is_none() {
         return None;
     }
-    let (snapshot, subject) = (request.snapshot(), access::subject(request));
+    // Rules about users find a login that was checked before.
+    _ = login::remember(request, unmapped(request.client_ip()));
+    let subject = access::subject(request);
     let judged = Before::of(request).what_if(request, || {
-        judge(snapshot, &subject, ip, |list, one| access::check_list(list, request, one))
+        let check = |list, one: &Subject<'_>| access::check_list(list, request, one);
+        match is_given {
+            true => by_lines(snapshot, &subject, ip, check).unwrap_or(Ok(())),
+            false => judge(snapshot, &subject, ip, check),
+        }
     });
     let rule = judged.err()?;
     let host = String::from_utf8_lossy(request.url.host());
@@ -98,8 +104,11 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
 /// The address, if it is not of the public network, as a note for those who share the fetch from
 /// there.
 pub(crate) fn to_note(core: &Core, request: &Request, ip: IpAddr) -> Option<IpAddr> {
-    let is_name = host_ip(request.url.host()).is_none();
-    is_name.then(|| kind(core, ip)).flatten().map(|_| ip)
+    let is_judged = || {
+        let may_refuse = request.snapshot().private_destinations.is_some();
+        may_refuse || !is_given(core, request, ip)
+    };
+    kind(core, ip).filter(|_| is_judged()).map(|_| ip)
 }
 
 /// The kind of an address that is not of the public network, in words.
@@ -114,26 +123,55 @@ pub fn kind_of_destination(ip: IpAddr) -> Option<&'static str> {
     special_use(ip).or_else(|| is_own_address(ip).then_some("this proxy's machine"))
 }
 
-/// Whether nobody but the administrator and the client has chosen this address: the URL has it, or
-/// is that of an accelerator's own site; the hosts file has it; or the client of an intercepted
-/// connection connected to it.
+/// Whether this address is open without a rule, as the owner of a name has not chosen it.
+///
+/// Of a client that has asked for a proxy: if no name server is asked, or only about a name of the
+/// administrator's own domain. The client of an intercepted connection may have been led there by a
+/// name, so that its address is open only where it could go alone: in private networks, but not on
+/// the proxy's own machine. The public gets the site of an accelerator, and nothing else.
 fn is_given(core: &Core, request: &Request, ip: IpAddr) -> bool {
-    let host = request.url.host();
-    if is_local(&core.shared.names, host, ip) {
-        return true;
+    let (names, host) = (&core.shared.names, request.url.host());
+    match request.facts().port.mode {
+        PortMode::Forward => is_local(names, host, ip) || is_completed(request),
+        PortMode::Accel => is_site(request),
+        PortMode::Intercept | PortMode::Tproxy => {
+            let name = String::from_utf8_lossy(host);
+            let known = names.in_hosts_file(&name).unwrap_or_default();
+            known.iter().any(|known| unmapped(*known) == unmapped(ip))
+                || is_completed(request)
+                || is_chosen(request, ip)
+        }
     }
-    let facts = request.facts();
-    let is_chosen =
-        || facts.original.is_some_and(|original| unmapped(original.ip()) == unmapped(ip));
-    let site = facts.port.defaultsite.as_deref().filter(|_| facts.port.mode == PortMode::Accel);
-    let is_site = || site.is_some_and(|site| is_host_of(site, host));
-    !request.is_rewritten_elsewhere() && (is_site() || is_chosen())
 }
 
-/// Whether a host is that of `defaultsite`, which may have a port.
-fn is_host_of(site: &str, host: &[u8]) -> bool {
-    let name = humboldt_http::uri::split_authority(site.as_bytes());
-    name.is_some_and(|name| name.host.eq_ignore_ascii_case(host))
+/// Whether the resolver completes the name with a domain of the file or of the system.
+fn is_completed(request: &Request) -> bool {
+    let (config, host) = (&request.snapshot().config, request.url.host());
+    let is_bare = !host.contains(&b'.') && host_ip(host).is_none();
+    is_bare && (config.append_domain.is_some() || config.dns_defnames)
+}
+
+/// Whether the client of an intercepted connection connected to this address, and could do so
+/// without the proxy.
+fn is_chosen(request: &Request, ip: IpAddr) -> bool {
+    let original = request.facts().original.filter(|_| !request.is_rewritten_elsewhere());
+    original.is_some_and(|original| unmapped(original.ip()) == unmapped(ip))
+        && is_private_network(ip)
+        && !is_own_address(ip)
+}
+
+/// Whether the request goes to `defaultsite`, at its port.
+fn is_site(request: &Request) -> bool {
+    let port = &request.facts().port;
+    let site = port.defaultsite.as_deref().filter(|_| !request.is_rewritten_elsewhere());
+    site.is_some_and(|site| {
+        let mut own = Url::default();
+        let bare = |host: &[u8]| host.strip_suffix(b".").unwrap_or(host).to_ascii_lowercase();
+        own.set_parts(request.url.scheme(), site.as_bytes(), b"/").is_ok()
+            && bare(own.host()) == bare(request.url.host())
+            // With `vport` the client has not chosen the port.
+            && (port.vport.is_some() || own.port() == request.url.port())
+    })
 }
 
 /// Whether no name server is asked about this address of the host: it is a literal, `localhost`
@@ -154,24 +192,37 @@ pub fn judge<'s>(
     ip: IpAddr,
     check: impl Fn(&'s RuleList, &Subject<'_>) -> Verdict<'s>,
 ) -> Result<(), Option<Arc<RuleSource>>> {
-    // So that no other form of an address escapes the rules about it.
+    if let Some(decided) = by_lines(snapshot, subject, ip, &check) {
+        return decided;
+    }
     let ip = unmapped(ip);
     let address = [ip];
     let known = Known { dst_ips: Some(&address), ..subject.known };
     let subject = Subject { known, ..*subject };
-    if let Some(list) = &snapshot.private_destinations {
-        match check(list, &subject) {
-            Verdict::Allowed { rule: Some(_) } => return Ok(()),
-            Verdict::Denied { rule: rule @ Some(_), .. } => return Err(list.source(rule).cloned()),
-            // A rule without an answer allows nothing.
-            Verdict::Needs(_) | Verdict::Challenge { .. } => return Err(None),
-            // No line applies.
-            Verdict::Allowed { rule: None } | Verdict::Denied { rule: None, .. } => {}
-        }
-    }
     match is_named(snapshot, &subject, ip, check) {
         true => Ok(()),
         false => Err(Some(Arc::clone(by_default()))),
+    }
+}
+
+/// The same by the lines of `private_destinations` alone; `None` if none applies.
+pub fn by_lines<'s>(
+    snapshot: &'s Snapshot,
+    subject: &Subject<'_>,
+    ip: IpAddr,
+    check: impl Fn(&'s RuleList, &Subject<'_>) -> Verdict<'s>,
+) -> Option<Result<(), Option<Arc<RuleSource>>>> {
+    let list = snapshot.private_destinations.as_ref()?;
+    // So that no other form of an address escapes the rules about it.
+    let address = [unmapped(ip)];
+    let known = Known { dst_ips: Some(&address), ..subject.known };
+    match check(list, &Subject { known, ..*subject }) {
+        Verdict::Allowed { rule: Some(_) } => Some(Ok(())),
+        Verdict::Denied { rule: rule @ Some(_), .. } => Some(Err(list.source(rule).cloned())),
+        // A rule without an answer allows nothing.
+        Verdict::Needs(_) | Verdict::Challenge { .. } => Some(Err(None)),
+        // No line applies.
+        Verdict::Allowed { rule: None } | Verdict::Denied { rule: None, .. } => None,
     }
 }
 
