@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A world whose origin has small pages that are not stored.
 fn world(lines: &str) -> World {
@@ -167,8 +168,10 @@ fn bytes_of_answers_and_of_uploads_are_taken() {
     assert!(answer.text().contains("the budget of bytes is used up"), "{}", answer.text());
     let own = Ipv4Addr::new(127, 0, 0, 3).into();
     let mut client = Client::from_to(own, world.proxy.address());
-    client.request("POST", &world.target("/post"), &[], &vec![b'y'; 120 << 10]);
+    client.request("POST", &world.target("/post"), &[], &vec![b'y'; 90 << 10]);
     let _ = client.response().expect(200);
+    client.request("POST", &world.target("/post"), &[], &vec![b'y'; 20 << 10]);
+    assert!(matches!(client.response().status(), 200 | 429));
     let _ = until_refused(&world, 3);
     let _ = get_from(&world, 4, "/a").expect(200);
 }
@@ -189,6 +192,51 @@ fn an_answer_that_uses_the_budget_up_is_cut_off() {
     assert!(line.contains("TCP_MISS_ABORTED/200"), "{line}");
     let _ = get_from(&world, 1, "/a").expect(429);
     assert_eq!(world.metric("humboldt_client_connections_cut_total{reason=\"over_budget\"}"), 1);
+}
+
+#[test]
+fn an_upload_that_uses_the_budget_up_is_refused_while_it_runs() {
+    let world = world("client_budget bytes=1MB/day\n");
+    world.origin.on("/post", Reply::ok("done"));
+    let mut client = world.client();
+    let length = 1_u64 << 30;
+    client.send(format!(
+        "POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n",
+        world.target("/post")
+    ));
+    client.stuff(4 << 20);
+    let answer = client.response().expect(429);
+    assert!(answer.text().contains("the budget of bytes is used up"), "{}", answer.text());
+    assert!(retry_after(&answer) >= 1);
+    let _ = get_from(&world, 1, "/a").expect(429);
+    let _ = get_from(&world, 2, "/a").expect(200);
+}
+
+#[test]
+fn an_answer_whose_end_uses_the_budget_up_is_whole() {
+    let world = world("client_budget bytes=50KB/day\n");
+    let big = "x".repeat(60 << 10);
+    world.origin.on("/big", Reply::ok(&big));
+    assert_eq!(get_from(&world, 1, "/big").expect(200).text().len(), big.len());
+    let _ = until_refused(&world, 1);
+}
+
+#[test]
+fn who_waits_as_long_as_retry_after_says_gets_in() {
+    // A client that is refused again and again owes no more for it.
+    let world = world("client_budget bytes=2KB/s\n");
+    let big = "x".repeat(5 << 10);
+    world.origin.on("/big", Reply::ok(&big));
+    let _ = get_from(&world, 1, "/big").expect(200);
+    let first = until_refused(&world, 1);
+    let begun = Instant::now();
+    let wait = Duration::from_secs(retry_after(&first));
+    let mut refused = 0;
+    while get_from(&world, 1, "/a").status() == 429 {
+        refused += 1;
+        assert!(begun.elapsed() < wait + Duration::from_secs(2), "{wait:?} for {refused}");
+    }
+    assert!(refused > 0, "it asked while it owed");
 }
 
 /// A server that sends back what it gets, on connections that end when the test does.

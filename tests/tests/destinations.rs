@@ -175,7 +175,18 @@ fn names_on_a_list_of_their_own_are_open_and_those_let_in_by_others_are_not() {
     let evil = url("evil.example.net", &origin, "/a");
     for (rules, wiki_status, evil_status) in [
         ("acl own dstdomain .example.com\nhttp_access allow own\n", 200, 403),
-        ("acl own dstdom_regex ^wiki\\.\nhttp_access allow own\n", 200, 403),
+        ("acl own dstdom_regex ^wiki\\.example\\.com$\nhttp_access allow own\n", 200, 403),
+        ("acl own dstdomain .example.com\nalways_direct allow own\n", 200, 403),
+        (
+            "acl own dstdomain .example.com\nnever_direct deny own\nnever_direct deny all\n",
+            200,
+            403,
+        ),
+        ("acl own dstdomain .example.com\nhttp_access deny !own\n", 200, 403),
+        // Anybody can have such a name.
+        ("acl own dstdom_regex ^wiki\\. ^evil\nhttp_access allow own\n", 403, 403),
+        ("acl own url_regex example\nhttp_access allow own\n", 403, 403),
+        ("acl own dstdom_regex ^evil\nalways_direct allow own\n", 403, 403),
         ("acl own url_regex ^http://wiki\\.example\\.com[:/]\nhttp_access allow own\n", 200, 403),
         ("acl own dst 127.0.0.1\nhttp_access allow own\n", 200, 200),
         (
@@ -227,6 +238,46 @@ fn addresses_in_urls_localhost_and_the_hosts_file_are_not_judged() {
 }
 
 #[test]
+fn lines_of_the_directive_are_asked_for_every_address() {
+    let (dns, origin) = (NameServer::new(), secret());
+    let folder = open_folder();
+    let hosts = folder.path().join("hosts");
+    fs::write(&hosts, "127.0.0.1 printer.corp\n").expect("names");
+    let lines = format!("{}hosts_file {}\n", dns.closed_lines(), hosts.display());
+    let proxy = Proxy::forward(&format!(
+        "{lines}acl open urlpath_regex ^/b\nprivate_destinations allow open\n\
+         private_destinations deny all\n"
+    ));
+    for host in ["127.0.0.1", "localhost", "printer.corp"] {
+        let _ = get(&proxy, &url(host, &origin, "/a"), &[]).expect(403);
+        let _ = get(&proxy, &url(host, &origin, "/b"), &[]).expect(200);
+    }
+    let port = origin.address().port();
+    let site = format!("accel no-vhost defaultsite=127.0.0.1:{port}");
+    let lines = format!("{lines}always_direct allow all\n");
+    for (more, status) in [("", 200), ("private_destinations deny all\n", 403)] {
+        let proxy = Proxy::start(&site, &format!("{lines}{more}"));
+        let mut client = Client::to(proxy.address());
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(client.response().status(), status, "{more}");
+    }
+}
+
+#[test]
+fn names_without_a_dot_are_of_the_domain_of_the_file() {
+    let (dns, origin) = (NameServer::new(), secret());
+    dns.on("wiki.corp.example.com", loopback(1));
+    dns.on("wiki", loopback(1));
+    let ask = |lines: &str, host: &str| {
+        let proxy = Proxy::forward(&format!("{}{lines}", dns.closed_lines()));
+        get(&proxy, &url(host, &origin, "/a"), &[]).status()
+    };
+    assert_eq!(ask("append_domain .corp.example.com\n", "wiki"), 200);
+    assert_eq!(ask("append_domain .corp.example.com\n", "wiki.corp.example.com"), 403);
+    assert_eq!(ask("", "wiki"), 403);
+}
+
+#[test]
 fn parents_and_sites_of_accelerators_are_where_the_file_says() {
     let (dns, origin) = (NameServer::new(), secret());
     dns.on("parent.test", loopback(1));
@@ -241,12 +292,20 @@ fn parents_and_sites_of_accelerators_are_where_the_file_says() {
     let lines = format!("{}always_direct allow all\n", dns.closed_lines());
     let site = format!("accel vhost defaultsite=site.test:{port}");
     let reverse = Proxy::start(&site, &lines);
-    let ask = |host: &str| {
+    let ask_at = |host: &str, port: u16| {
         let mut client = Client::to(reverse.address());
         client.send(format!("GET /a HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"));
         client.response()
     };
-    assert_eq!(ask("site.test").expect(200).text(), "SECRET");
+    let ask = |host: &str| ask_at(host, port);
+    for host in ["site.test", "site.test.", "SITE.test"] {
+        assert_eq!(ask(host).expect(200).text(), "SECRET", "{host}");
+    }
+    // Nor is another port of it, an address, or what the proxy's machine calls so.
+    for host in ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"] {
+        let _ = ask(host).expect(403);
+    }
+    let _ = ask_at("site.test", port.wrapping_add(1).max(1)).expect(403);
     // A host that the client chooses is no site of the file.
     let closed = ask("other.test").expect(403);
     assert!(!closed.text().contains("127.0.0.1"), "the public: {}", closed.text());
@@ -379,11 +438,14 @@ fn explain_knows_private_destinations() {
         ("http://evil.example.net/", "10.0.0.1", 3, "10.0.0.1 (private): refused by private_d"),
         ("http://evil.example.net/", "203.0.113.77", 0, "The request is let in."),
         ("http://10.0.0.1/", "10.0.0.1", 0, "The request is let in."),
-        ("http://localhost/", "127.0.0.1", 0, "no name server is asked"),
+        ("http://localhost/", "127.0.0.1", 0, "the owner of no name has chosen it"),
     ] {
         let (status, text) = ask(wiki, &[url, "--dst", dst]);
         assert!(status == Some(code) && text.contains(part), "{url} {dst}: {text}");
     }
+    let (status, text) =
+        ask("http_access allow all\nprivate_destinations deny all\n", &["http://10.0.0.1/"]);
+    assert!(status == Some(3) && text.contains("private_destinations deny all"), "{text}");
     let (_, text) = ask(wiki, &["http://evil.example.net/"]);
     assert!(text.contains("are not known here (--dst)"), "{text}");
 }
@@ -414,6 +476,9 @@ fn a_public_server_and_this_machine() {
     ip("link set lo up");
     ip(&format!("link add out type veth peer name eth0 netns {}", server.0.id()));
     ip("address add 192.0.2.1/24 dev out");
+    // The kernel sends to a second one of the same network from the first one.
+    ip("address add 192.0.2.2/24 dev out");
+    ip("route add local 198.51.100.0/24 dev lo");
     ip("link set out up");
     server.run("link set eth0 up");
     server.run("address add 192.0.2.10/24 dev eth0");
@@ -426,18 +491,35 @@ fn a_public_server_and_this_machine() {
     let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
     let _nginx = Space(nginx);
     until("nginx", || TcpStream::connect("192.0.2.10:8080").ok());
-    let own = Origin::on_listener(TcpListener::bind("192.0.2.1:8080").expect("its address"));
+    let own = Origin::on_listener(TcpListener::bind("0.0.0.0:8080").expect("all addresses"));
     own.on("/", Reply::ok("SECRET"));
     let dns = NameServer::new();
     dns.on("far.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 10)]));
-    dns.on("own.test", Says::Addresses(vec![Ipv4Addr::new(192, 0, 2, 1)]));
     dns.on("both.test", Says::Addresses(vec![Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 10)]));
     let proxy = Proxy::forward(&dns.closed_lines());
     for name in ["far.test", "both.test"] {
         let target = format!("http://{name}:8080/");
         assert_eq!(get(&proxy, &target, &[]).expect(200).text(), "public", "{name}");
     }
-    let refused = get(&proxy, "http://own.test:8080/", &[]).expect(403);
-    assert!(refused.text().contains("192.0.2.1 (this proxy's machine)"), "{}", refused.text());
+    for (number, own) in [[192, 0, 2, 1], [192, 0, 2, 2], [198, 51, 100, 7]].iter().enumerate() {
+        let (name, own) = (format!("own{number}.test"), Ipv4Addr::from(*own));
+        dns.on(&name, Says::Addresses(vec![own]));
+        let refused = get(&proxy, &format!("http://{name}:8080/"), &[]).expect(403);
+        let text = refused.text();
+        assert!(text.contains(&format!("{own} (this proxy's machine)")), "{text}");
+    }
     assert_eq!(own.connections(), 0);
+    // Nor does the proxy ask itself, by whatever address.
+    let port = proxy.address().port();
+    let lines =
+        format!("{}private_destinations allow all\nhttp_port 0.0.0.0:3129\n", dns.closed_lines());
+    let open = Proxy::forward(&lines);
+    assert_ne!(port, 3129);
+    for own in ["192.0.2.1", "192.0.2.2", "198.51.100.7"] {
+        let _ = get(&open, &format!("http://{own}:3129/"), &[]).expect(508);
+    }
+    // A system that lets sockets have foreign addresses has no more of its own.
+    fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("a setting");
+    let proxy = Proxy::forward(&dns.closed_lines());
+    assert_eq!(get(&proxy, "http://far.test:8080/", &[]).expect(200).text(), "public");
 }

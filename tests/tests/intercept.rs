@@ -33,6 +33,8 @@ const LINES: &str = "\
 http_port 10.99.0.1:3129 intercept
 http_port [fd99::1]:3129 intercept
 hosts_file {dir}/hosts
+acl servers dst 192.0.2.0/24 2001:db8::/32
+private_destinations allow servers
 acl closed dst 192.0.2.3
 http_access deny closed
 acl upload localport 8080
@@ -184,6 +186,14 @@ fn redirected_connections() {
     let mut answer = Vec::new();
     let _ = direct.read_to_end(&mut answer);
     assert_eq!(String::from_utf8_lossy(&answer), "");
+
+    // Without that line, a client that a name has led to this machine does not reach it.
+    let default = lines.replace("private_destinations allow servers\n", "");
+    proxy.write_configuration("", &default);
+    proxy.signal(Signal::HUP);
+    until("the new configuration", || client.curl(forged).contains(" 403 ").then_some(()));
+    let refused = client.curl("--resolve evil.test:80:192.0.2.2 http://evil.test/");
+    assert!(refused.contains(" 403 ") && refused.contains("ERR_PRIVATE_DESTINATION"), "{refused}");
 
     let strict = format!("{lines}host_verify_strict on\nclient_dst_passthru off\n");
     proxy.write_configuration("", &strict);

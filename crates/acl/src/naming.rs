@@ -12,6 +12,17 @@ pub(crate) fn is_any(terms: &[Term], subject: &Subject<'_>, others: &[Subject<'_
     terms.iter().any(|term| !term.negated && names(&term.acl, subject, others))
 }
 
+/// Whether the rule does not apply to the subject only because one term behind `!` names its
+/// destination: it applies to all others.
+pub(crate) fn spares(terms: &[Term], subject: &Subject<'_>, others: &[Subject<'_>]) -> bool {
+    terms.iter().enumerate().any(|(place, term)| {
+        let mut rest = terms.iter().enumerate().filter(|(other, _)| *other != place);
+        term.negated
+            && names(&term.acl, subject, others)
+            && rest.all(|(_, term)| term.check(subject, &mut None) == Match::Yes)
+    })
+}
+
 /// Whether the ACL is about the destination, matches that of the subject, and none of the others.
 fn names(acl: &Acl, subject: &Subject<'_>, others: &[Subject<'_>]) -> bool {
     let is_met = |subject: &Subject<'_>| acl.check(subject, &mut None) == Match::Yes;
@@ -63,8 +74,8 @@ mod tests {
             ..subject
         };
         match list.check(&subject) {
-            Verdict::Allowed { rule: Some(rule) } => {
-                list.names_destination(rule, &subject, &[other])
+            Verdict::Allowed { rule } => {
+                list.names_destination(rule.unwrap_or(usize::MAX), &subject, &[other])
             }
             _ => false,
         }
@@ -105,5 +116,27 @@ mod tests {
         assert!(!is_named("acl b dstdomain .invalid\nhttp_access allow !b"));
         assert!(!is_named("acl b dst 198.51.100.0/24\nhttp_access allow !b"));
         assert!(!is_named("acl b dstdomain .other\nhttp_access deny b"), "nothing applies");
+    }
+
+    #[test]
+    fn a_list_that_denies_all_others_names_those_that_it_spares() {
+        let own = "acl own dstdomain .corp.example\nacl all_methods method GET POST\n";
+        for rules in [
+            "http_access deny !own\nhttp_access allow all",
+            "http_access deny all_methods !own\nhttp_access allow all",
+            "http_access deny !own",
+            "acl g any-of own\nhttp_access deny !g\nhttp_access allow all",
+        ] {
+            assert!(is_named(&format!("{own}{rules}")), "{rules}");
+        }
+        for rules in [
+            "acl post method POST\nhttp_access deny post !own\nhttp_access allow all",
+            "http_access allow all\nhttp_access deny !own",
+            "acl b dstdomain .other\nhttp_access deny b !own\nhttp_access allow all",
+            "acl p urlpath_regex a\nhttp_access deny !p\nhttp_access allow all",
+            "acl every dstdom_regex .\nhttp_access deny !every\nhttp_access allow all",
+        ] {
+            assert!(!is_named(&format!("{own}{rules}")), "{rules}");
+        }
     }
 }

@@ -125,15 +125,30 @@ impl RuleList {
         acls.any(|acl| acl.needs.contains(&need))
     }
 
-    /// Whether this rule allows the subject because of its destination: an ACL of it is about that,
-    /// and matches none of the `others`, which differ from the subject in the destination alone.
+    /// Whether the list allows the subject because of its destination: an ACL of this rule, which
+    /// allows it, is about that, and matches none of the `others`, which differ from the subject in
+    /// the destination alone. Or an earlier rule would deny all of them, as one with `!` does that
+    /// spares a list of destinations. Without such a rule (`usize::MAX`) only the latter counts.
     pub fn names_destination(
         &self,
         rule: usize,
         subject: &Subject<'_>,
         others: &[Subject<'_>],
     ) -> bool {
-        let rule = self.rules.get(rule).filter(|rule| rule.allow);
+        let allows = self.rules.get(rule).filter(|rule| rule.allow);
+        let earlier = self.rules.iter().take(rule).filter(|rule| !rule.allow);
+        allows.is_some_and(|rule| naming::is_any(&rule.terms, subject, others))
+            || earlier.into_iter().any(|rule| naming::spares(&rule.terms, subject, others))
+    }
+
+    /// Whether this rule, which applies, does so because of the destination, whatever it says.
+    pub fn is_about_destination(
+        &self,
+        rule: usize,
+        subject: &Subject<'_>,
+        others: &[Subject<'_>],
+    ) -> bool {
+        let rule = self.rules.get(rule);
         rule.is_some_and(|rule| naming::is_any(&rule.terms, subject, others))
     }
 

@@ -19,5 +19,5 @@ pub mod tls;
 pub mod unix_socket;
 
 pub use own_address::is_own_address;
-pub use special_use::special_use;
+pub use special_use::{is_private_network, special_use};
 pub use stream::Stream;

@@ -2,20 +2,26 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Kinds of networks in which an organisation has its machines.
+const PRIVATE: &str = "private";
+const SHARED: &str = "shared by a provider's customers";
+
 /// The kinds of IPv4 networks: network, length of its prefix, and its kind in words.
-const V4: [(Ipv4Addr, u32, &str); 14] = [
+const V4: [(Ipv4Addr, u32, &str); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
-    (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
-    (Ipv4Addr::new(100, 64, 0, 0), 10, "shared by a provider's customers"),
+    (Ipv4Addr::new(10, 0, 0, 0), 8, PRIVATE),
+    // That of Alibaba's machines.
+    (Ipv4Addr::new(100, 100, 100, 200), 32, "metadata"),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, SHARED),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback"),
     // The address at which Azure's machines find their platform.
     (Ipv4Addr::new(168, 63, 129, 16), 32, "metadata"),
     // Also that of the metadata of most clouds.
     (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local"),
-    (Ipv4Addr::new(172, 16, 0, 0), 12, "private"),
+    (Ipv4Addr::new(172, 16, 0, 0), 12, PRIVATE),
     (Ipv4Addr::new(192, 0, 0, 0), 24, "for protocols"),
     (Ipv4Addr::new(192, 88, 99, 0), 24, "for relays"),
-    (Ipv4Addr::new(192, 168, 0, 0), 16, "private"),
+    (Ipv4Addr::new(192, 168, 0, 0), 16, PRIVATE),
     (Ipv4Addr::new(198, 18, 0, 0), 15, "for benchmarks"),
     (Ipv4Addr::new(224, 0, 0, 0), 4, "multicast"),
     (Ipv4Addr::new(255, 255, 255, 255), 32, "broadcast"),
@@ -23,15 +29,17 @@ const V4: [(Ipv4Addr, u32, &str); 14] = [
 ];
 
 /// The same of IPv6. All outside of `2000::/3` that is not here is reserved.
-const V6: [(Ipv6Addr, u32, &str); 9] = [
+const V6: [(Ipv6Addr, u32, &str); 10] = [
     (Ipv6Addr::UNSPECIFIED, 128, "this network"),
     (Ipv6Addr::LOCALHOST, 128, "loopback"),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, "of a local translation to IPv4"),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, "of a tunnel to IPv4"),
     (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48, "for benchmarks"),
-    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, "private"),
+    // That of Amazon's machines.
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, "metadata"),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, PRIVATE),
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, "link-local"),
-    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, "private"),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, PRIVATE),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, "multicast"),
 ];
 
@@ -47,6 +55,12 @@ pub fn special_use(ip: IpAddr) -> Option<&'static str> {
             None => special_v6(ip),
         },
     }
+}
+
+/// Whether an address is of a network in which an organisation has its machines (RFC 1918, RFC
+/// 4193, RFC 6598), and not that of a platform's metadata.
+pub fn is_private_network(ip: IpAddr) -> bool {
+    matches!(special_use(ip), Some(PRIVATE | SHARED))
 }
 
 fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
@@ -91,7 +105,7 @@ mod tests {
             ("10.0.0.1", "private"),
             ("100.64.0.1", "shared by a provider's customers"),
             ("100.127.255.255", "shared by a provider's customers"),
-            ("100.100.100.200", "shared by a provider's customers"),
+            ("100.100.100.200", "metadata"),
             ("127.0.0.1", "loopback"),
             ("127.255.255.254", "loopback"),
             ("168.63.129.16", "metadata"),
@@ -118,7 +132,8 @@ mod tests {
             ("2002:c0a8:101::1", "private"),
             ("2001::1", "of a tunnel to IPv4"),
             ("fc00::1", "private"),
-            ("fd00:ec2::254", "private"),
+            ("fd00:ec2::254", "metadata"),
+            ("fd00:ec2::253", "private"),
             ("fe80::1", "link-local"),
             ("febf::1", "link-local"),
             ("fec0::1", "private"),
@@ -127,6 +142,17 @@ mod tests {
             ("100::1", "reserved"),
         ] {
             assert_eq!(special_use(text.parse().expect(text)), Some(kind), "{text}");
+        }
+    }
+
+    #[test]
+    fn machines_of_an_organisation_are_in_private_networks() {
+        let is_private = |text: &str| is_private_network(text.parse().expect(text));
+        for text in ["10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd01::1"] {
+            assert!(is_private(text), "{text}");
+        }
+        for text in ["127.0.0.1", "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "::1"] {
+            assert!(!is_private(text) && !is_private("9.9.9.9"), "{text}");
         }
     }
 

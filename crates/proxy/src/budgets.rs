@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 const SHARDS: usize = 16;
 
 /// Most clients whose use is kept, over all lines. For a further one, the client that was idle for
-/// longest leaves, and the new one takes over what that one owed.
+/// longest leaves, of those who owe nothing if there is one.
 pub const ACCOUNTS_MAX: usize = 65_536;
 
-/// Most clients that are looked at for one that may leave. If all of them have tunnels, the new one
-/// is refused.
+/// Most clients that are looked at for one that owes nothing. If all of them owe, the one that was
+/// idle for longest leaves.
 const LEAVERS_LOOKED_AT_MAX: usize = 64;
 
 /// Retry-After for a client that has all its tunnels open, or for which there is no place: nobody
@@ -176,7 +176,7 @@ impl Budgets {
         name: impl FnOnce() -> Box<str>,
     ) -> Result<(), Over> {
         let now_ns = self.now_ns();
-        self.with(key, line, name, |account| account.take_request(limits, now_ns))
+        self.with((key, line), limits, name, |account| account.take_request(limits, now_ns))
     }
 
     /// Takes a place for a tunnel. It is given back with [`Budgets::end_tunnel`].
@@ -186,14 +186,16 @@ impl Budgets {
         limits: &BudgetLimits,
         name: impl FnOnce() -> Box<str>,
     ) -> Result<(), Over> {
-        self.with(key, line, name, |account| account.begin_tunnel(limits))
+        self.with((key, line), limits, name, |account| account.begin_tunnel(limits))
     }
 
     /// A tunnel has ended. Its account is there: with a tunnel it does not leave.
     pub(crate) fn end_tunnel(&self, key: AccountKey) {
         let mut shard = self.shard(key);
-        if let Some(account) = shard.find(key) {
-            account.tunnels = account.tunnels.saturating_sub(1);
+        let Some(account) = shard.find(key).filter(|account| account.tunnels > 0) else { return };
+        account.tunnels -= 1;
+        if account.tunnels == 0 {
+            shard.join_order(key);
         }
     }
 
@@ -207,33 +209,47 @@ impl Budgets {
     ) -> bool {
         let Some(rate) = &limits.bytes else { return true };
         let now_ns = self.now_ns();
-        let taken = self.with(key, line, name, |account| {
+        let taken = self.with((key, line), limits, name, |account| {
             let full_ns = account.bytes_full_ns.max(now_ns);
             account.bytes_full_ns = full_ns.saturating_add(cost_ns(rate, bytes));
             Ok(account.bytes_full_ns - now_ns < period_ns(rate))
         });
-        taken.unwrap_or(false)
+        // Without a place nobody knows what it has used: the next request is refused, not this one.
+        taken.unwrap_or(true)
+    }
+
+    /// Whether a client is over its budget of bytes, and until when.
+    pub(crate) fn over_bytes(&self, key: AccountKey, limits: &BudgetLimits) -> Option<Over> {
+        let now_ns = self.now_ns();
+        let rate = limits.bytes.as_ref()?;
+        self.shard(key).find(key)?.over_bytes(rate, now_ns)
     }
 
     /// Uses the account, or a new one, and counts a refusal.
     fn with<T>(
         &self,
-        key: AccountKey,
-        line: u64,
+        (key, line): (AccountKey, u64),
+        limits: &BudgetLimits,
         name: impl FnOnce() -> Box<str>,
         work: impl FnOnce(&mut Account) -> Result<T, Over>,
     ) -> Result<T, Over> {
         let mut shard = self.shard(key);
         if shard.find(key).is_none() {
             let over = Over { limit: Exhausted::Accounts, retry_after: RETRY_UNKNOWN };
-            let has_evicted = shard.add(key, line, name(), self.accounts_per_shard).ok_or(over)?;
+            let newcomer = Account::new(key, line, name());
+            let (now_ns, room) = (self.now_ns(), self.accounts_per_shard);
+            let has_evicted = shard.add(newcomer, limits, now_ns, room).ok_or(over)?;
             self.evicted.fetch_add(u64::from(has_evicted), Relaxed);
         }
         shard.touch(key);
         let over = Over { limit: Exhausted::Accounts, retry_after: RETRY_UNKNOWN };
         let account = shard.find(key).ok_or(over)?;
+        let before = account.tunnels;
         let result = work(account);
         account.refused += u64::from(result.is_err());
+        if before == 0 && account.tunnels > 0 {
+            shard.leave_order(key);
+        }
         result
     }
 
@@ -285,13 +301,50 @@ impl Budgets {
 }
 
 impl Account {
+    fn new(key: AccountKey, line: u64, client: Box<str>) -> Self {
+        Self {
+            key,
+            line,
+            client,
+            requests_full_ns: 0,
+            bytes_full_ns: 0,
+            tunnels: 0,
+            refused: 0,
+            newer: NONE,
+            older: NONE,
+        }
+    }
+
+    fn owes(&self, now_ns: u64) -> bool {
+        self.requests_full_ns.max(self.bytes_full_ns) > now_ns
+    }
+
+    /// Takes over what one who leaves owes, under the same line. Its next request passes, so that
+    /// nobody is refused for what others have used.
+    fn inherit(&mut self, leaver: &Self, limits: &BudgetLimits, now_ns: u64) {
+        if leaver.line != self.line {
+            return;
+        }
+        if let Some(rate) = &limits.requests {
+            let most_ns = cost_ns(rate, limits.burst.saturating_sub(1));
+            self.requests_full_ns = leaver.requests_full_ns.min(now_ns.saturating_add(most_ns));
+        }
+        if let Some(rate) = &limits.bytes {
+            let most_ns = period_ns(rate) / 2;
+            self.bytes_full_ns = leaver.bytes_full_ns.min(now_ns.saturating_add(most_ns));
+        }
+    }
+
+    fn over_bytes(&self, rate: &Rate, now_ns: u64) -> Option<Over> {
+        let owed_ns = self.bytes_full_ns.saturating_sub(now_ns);
+        let wait_ns = owed_ns.checked_sub(period_ns(rate))?.saturating_add(1);
+        Some(Over { limit: Exhausted::Bytes, retry_after: Duration::from_nanos(wait_ns) })
+    }
+
     fn take_request(&mut self, limits: &BudgetLimits, now_ns: u64) -> Result<(), Over> {
         let wait = |limit, ns| Over { limit, retry_after: Duration::from_nanos(ns) };
-        if let Some(rate) = &limits.bytes {
-            let owed_ns = self.bytes_full_ns.saturating_sub(now_ns);
-            if owed_ns >= period_ns(rate) {
-                return Err(wait(Exhausted::Bytes, owed_ns - period_ns(rate) + 1));
-            }
+        if let Some(over) = limits.bytes.as_ref().and_then(|rate| self.over_bytes(rate, now_ns)) {
+            return Err(over);
         }
         if let Some(rate) = &limits.requests {
             let full_ns = self.requests_full_ns.max(now_ns);
@@ -349,18 +402,14 @@ impl Shard {
     }
 
     /// Adds an account. `Some(true)`: another one has left for it; `None`: there is no place.
-    fn add(&mut self, key: AccountKey, line: u64, client: Box<str>, room: usize) -> Option<bool> {
-        let mut account = Account {
-            key,
-            line,
-            client,
-            requests_full_ns: 0,
-            bytes_full_ns: 0,
-            tunnels: 0,
-            refused: 0,
-            newer: NONE,
-            older: NONE,
-        };
+    fn add(
+        &mut self,
+        mut account: Account,
+        limits: &BudgetLimits,
+        now_ns: u64,
+        room: usize,
+    ) -> Option<bool> {
+        let key = account.key;
         let is_full = self.accounts.len() >= room;
         let place = match is_full {
             false => {
@@ -369,12 +418,10 @@ impl Shard {
                 place
             }
             true => {
-                let place = self.leaver()?;
+                let place = self.leaver(now_ns)?;
                 self.unlink(place);
                 let leaver = self.accounts.get_mut(place as usize)?;
-                // Nobody gets rid of what it owes by coming from elsewhere.
-                account.requests_full_ns = leaver.requests_full_ns;
-                account.bytes_full_ns = leaver.bytes_full_ns;
+                account.inherit(leaver, limits, now_ns);
                 self.places.remove(&leaver.key);
                 *leaver = account;
                 place
@@ -385,25 +432,42 @@ impl Shard {
         Some(is_full)
     }
 
-    /// The place of the account that was idle for longest, and has no tunnel.
-    fn leaver(&self) -> Option<u32> {
-        let mut place = self.oldest;
+    /// The place of the account that was idle for longest, of those who owe nothing if there is one.
+    /// Those with tunnels stay.
+    fn leaver(&self, now_ns: u64) -> Option<u32> {
+        let oldest = self.accounts.get(self.oldest as usize).map(|_| self.oldest)?;
+        let mut place = oldest;
         for _ in 0..LEAVERS_LOOKED_AT_MAX {
-            let account = self.accounts.get(place as usize)?;
-            if account.tunnels == 0 {
+            let Some(account) = self.accounts.get(place as usize) else { break };
+            if !account.owes(now_ns) {
                 return Some(place);
             }
             place = account.newer;
         }
-        None
+        Some(oldest)
     }
 
-    /// The account is the one that was used last.
+    /// The account is the one that was used last. One with tunnels is in no order.
     fn touch(&mut self, key: AccountKey) {
         if let Some(&place) = self.places.get(&key)
             && place != self.newest
+            && self.accounts.get(place as usize).is_some_and(|account| account.tunnels == 0)
         {
             self.unlink(place);
+            self.link(place);
+        }
+    }
+
+    /// The account has its first tunnel: it does not leave for others.
+    fn leave_order(&mut self, key: AccountKey) {
+        if let Some(&place) = self.places.get(&key) {
+            self.unlink(place);
+        }
+    }
+
+    /// The account has no tunnel any more.
+    fn join_order(&mut self, key: AccountKey) {
+        if let Some(&place) = self.places.get(&key) {
             self.link(place);
         }
     }
@@ -444,6 +508,8 @@ impl Shard {
             order.push(place);
             place = account.newer;
         }
+        let with_tunnels = self.accounts.iter().zip(0..).filter(|(account, _)| account.tunnels > 0);
+        order.extend(with_tunnels.map(|(_, place): (_, u32)| place));
         let mut old: Vec<Option<Account>> =
             std::mem::take(&mut self.accounts).into_iter().map(Some).collect();
         (self.newest, self.oldest) = (NONE, NONE);
@@ -454,9 +520,12 @@ impl Shard {
             };
             if is_kept(&account) {
                 let at = u32::try_from(self.accounts.len()).unwrap_or(NONE);
+                let is_in_order = account.tunnels == 0;
                 self.places.insert(account.key, at);
                 self.accounts.push(account);
-                self.link(at);
+                if is_in_order {
+                    self.link(at);
+                }
             }
         }
     }
@@ -482,114 +551,4 @@ impl Drop for TunnelPlace {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LINE: u64 = 7;
-
-    fn limits(requests: u64, burst: u64, bytes: u64) -> BudgetLimits {
-        limits_in(Duration::from_secs(1), requests, burst, bytes)
-    }
-
-    fn limits_in(period: Duration, requests: u64, burst: u64, bytes: u64) -> BudgetLimits {
-        let rate = |amount| Rate { amount, period };
-        BudgetLimits {
-            requests: Some(rate(requests)),
-            burst,
-            bytes: Some(rate(bytes)),
-            tunnels: Some(1),
-            ..BudgetLimits::default()
-        }
-    }
-
-    fn account() -> Account {
-        let mut shard = Shard { newest: NONE, oldest: NONE, ..Shard::default() };
-        shard.add(AccountKey(1), LINE, "c".into(), 8);
-        shard.accounts.remove(0)
-    }
-
-    fn name() -> Box<str> {
-        "c".into()
-    }
-
-    #[test]
-    fn a_burst_passes_and_then_the_rate_and_the_wait_is_told() {
-        let (mut account, limits) = (account(), limits(10, 3, 1));
-        let second = 1_000_000_000;
-        let mut take = |at_ns| account.take_request(&limits, second + at_ns);
-        assert!((0..3).all(|_| take(0).is_ok()));
-        let over = take(0).expect_err("a fourth one");
-        assert_eq!(over.limit, Exhausted::Requests);
-        assert_eq!(over.retry_after, Duration::from_millis(100));
-        assert!(take(over.retry_after.as_nanos() as u64).is_ok(), "at that time it passes");
-        assert!(take(second / 10).is_err());
-        assert!((0..3).all(|_| take(10 * second).is_ok()) && take(10 * second).is_err());
-    }
-
-    #[test]
-    fn bytes_are_owed_until_the_rate_has_brought_them() {
-        let budgets = Budgets::default();
-        let (limits, key) = (limits(1000, 1000, 1000), budgets.key(LINE, 0, b"a"));
-        assert!(budgets.take_bytes((key, LINE), &limits, 500, name));
-        assert!(budgets.take_request((key, LINE), &limits, name).is_ok());
-        assert!(!budgets.take_bytes((key, LINE), &limits, 100_000, name));
-        let over = budgets.take_request((key, LINE), &limits, name).expect_err("it owes");
-        assert_eq!(over.limit, Exhausted::Bytes);
-        let seconds = over.retry_after.as_secs_f64();
-        assert!((80.0..100.0).contains(&seconds), "{seconds}");
-        let other = budgets.key(LINE, 1, b"a");
-        assert!(budgets.take_request((other, LINE), &limits, name).is_ok(), "of another kind");
-    }
-
-    #[test]
-    fn tunnels_are_counted_while_they_are_open() {
-        let budgets = Arc::new(Budgets::default());
-        let (limits, key) = (limits(1, 1, 1), budgets.key(LINE, 0, b"a"));
-        assert!(budgets.begin_tunnel((key, LINE), &limits, name).is_ok());
-        let place = TunnelPlace::new(&budgets, key);
-        let over = budgets.begin_tunnel((key, LINE), &limits, name).expect_err("one is open");
-        assert_eq!((over.limit, over.retry_after), (Exhausted::Tunnels, RETRY_UNKNOWN));
-        drop(place);
-        assert!(budgets.begin_tunnel((key, LINE), &limits, name).is_ok());
-    }
-
-    #[test]
-    fn at_the_bound_the_longest_idle_leaves_and_its_debt_stays() {
-        let budgets = Budgets::with_room(2 * SHARDS);
-        let limits = limits_in(Duration::from_secs(3600), 1, 1, 1000);
-        // All in one part of the table.
-        let key = |n: u64| AccountKey(u128::from(n));
-        let take = |n| budgets.take_request((key(n), LINE), &limits, name);
-        assert!(take(1).is_ok() && take(2).is_ok() && take(1).is_err());
-        // 2 was idle for longer than 1, and owes one request.
-        assert!(take(3).is_err(), "the newcomer takes over what it owes");
-        assert_eq!((budgets.len(), budgets.evicted()), (2, 1));
-        assert!(take(1).is_err(), "it is still there");
-        assert!(budgets.begin_tunnel((key(1), LINE), &limits, name).is_ok());
-        assert!(budgets.begin_tunnel((key(3), LINE), &limits, name).is_ok());
-        let over = take(4).expect_err("nobody may leave");
-        assert_eq!((over.limit, budgets.len()), (Exhausted::Accounts, 2));
-        budgets.end_tunnel(key(1));
-        assert!(take(4).is_err() && budgets.evicted() == 2);
-    }
-
-    #[test]
-    fn a_reconfiguration_keeps_the_accounts_of_lines_that_stay() {
-        let budgets = Budgets::default();
-        let limits = limits_in(Duration::from_secs(3600), 1, 1, 1000);
-        for n in 0..100_u64 {
-            let key = AccountKey(u128::from(n));
-            assert!(budgets.take_request((key, n % 2), &limits, name).is_ok());
-        }
-        assert!(budgets.begin_tunnel((AccountKey(1), 1), &limits, name).is_ok());
-        budgets.keep(&[0]);
-        assert_eq!(budgets.len(), 51);
-        for n in (0..100_u64).step_by(2) {
-            assert!(budgets.take_request((AccountKey(n.into()), 0), &limits, name).is_err());
-        }
-        budgets.end_tunnel(AccountKey(1));
-        budgets.keep(&[0]);
-        assert_eq!(budgets.len(), 50);
-        assert_eq!(budgets.report(3).len(), 3);
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod daemon;
 pub mod descriptors;
 pub mod host;
+pub mod local_routes;
 pub mod local_time;
 pub mod log_file;
 mod mapping;

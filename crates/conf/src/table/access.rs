@@ -129,13 +129,22 @@ macro_rules! working {
     /// connected to; a request without any gets 403.
     ///
     /// Without a line that applies, such an address is refused, unless the rule of `http_access` or
-    /// `adapted_http_access` that lets the request in names its destination: with a `dstdomain`,
-    /// `dstdom_regex`, `dst` or `url_regex` that matches, and would not match any other host (one
-    /// that names all of `.com`, or the path alone, does not count). Only names are judged whose
-    /// addresses come from name servers: no address in a URL, no `localhost`, no name of the hosts
-    /// file; and neither `cache_peer`, nor the `defaultsite` of a port with `accel`, nor the
-    /// address that the client of an intercepted connection connected to. `allow all` opens it for
-    /// all names. `docs/refusals.md` has more.
+    /// `adapted_http_access` that lets the request in names its destination, or one of
+    /// `always_direct allow` or `never_direct deny` does: with a `dstdomain`, `dstdom_regex`, `dst`
+    /// or `url_regex` that matches, and would match no name that somebody else can have (one that
+    /// names all of `.com` or `.co.uk`, looks for a word anywhere in the name, or for a path, does
+    /// not count). An earlier `deny !LIST` that spares only such destinations names them too. Other
+    /// kinds of ACLs do not, also not `external` with `%DST`. The first rule that applies counts:
+    /// `allow localhost` before one that names the host names nobody.
+    ///
+    /// Lines are asked for every address that is not public. Without one, these are open: addresses
+    /// in URLs, `localhost`, names of the hosts file, and names without a dot that `append_domain`
+    /// or `dns_defnames` completes, for clients that asked for a proxy; on ports with `accel` only
+    /// `defaultsite`, at its port; on intercepted connections names of the hosts file, and the
+    /// address that the client connected to, if that is of a private network and not this machine's.
+    /// `cache_peer` is never judged. ACLs about users know a client whose login was checked before;
+    /// for another one such a line refuses. `allow all` opens it for all names.
+    /// `docs/refusals.md` has more.
     private_destinations: Vec<AccessRule> = Rules(""), "private_destinations allow|deny [!]ACL ...";
     /// Which requests may be answered from the cache and stored. All cachable ones when there is no
     /// rule.
@@ -159,8 +168,10 @@ macro_rules! working {
     /// `bytes=SIZE/PERIOD`, sent to and received from the client as bodies and heads of answers,
     /// bodies of requests and in tunnels; `tunnels=NUMBER` that are open at one time, by CONNECT or
     /// Upgrade. A period is `s`, `min`, `hour` or `day`; what is used comes back evenly, not at the
-    /// end of a period. An answer or a tunnel that uses the budget up is cut off; an answer from
-    /// memory or in one piece is sent whole, and what is too much is owed. `key=user` adds up the
+    /// end of a period. An answer or a tunnel that uses the budget up is cut off, and an upload is
+    /// refused while it runs; an answer from memory, or one whose end it is, is sent whole, and what
+    /// is too much is owed. Bytes of an answer from memory are taken when it has been sent, so that
+    /// several at one time may exceed the budget together. `key=user` adds up the
     /// use of a user (from `proxy_auth`, or whom a helper of `external_acl_type` names), and of a
     /// client without one by its address; `key=address`, the default, that of an address, of IPv6
     /// that of its network (/64). With `follow_x_forwarded_for` it is the address found there.

@@ -180,11 +180,15 @@ impl Asked {
         self.url.host()
     }
 
-    /// The addresses of the host, as far as they are known; `None` for a host that is an address,
-    /// and on ports whose sites are configured or chosen by address.
-    pub(super) fn addresses_of_name(&self) -> Option<Option<&[IpAddr]>> {
-        let is_name = self.host_ip().is_none() && !self.is_internal && self.knows_proxy;
-        is_name.then_some(self.addresses.as_deref())
+    /// The addresses of the host, as far as they are known, of which one that is an address has
+    /// itself; `None` on ports whose sites are configured or chosen by address.
+    pub(super) fn addresses_of_name(&self) -> Option<Option<Vec<IpAddr>>> {
+        let is_judged = !self.is_internal && self.knows_proxy;
+        let addresses = || match self.host_ip() {
+            Some(ip) => Some(vec![ip]),
+            None => self.addresses.clone(),
+        };
+        is_judged.then(addresses)
     }
 
     fn host_ip(&self) -> Option<IpAddr> {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
+use humboldt_acl::{RuleList, Subject};
 use humboldt_conf::Config;
 use humboldt_net::dns::NameCache;
-use humboldt_proxy::destinations::{is_local, judge, kind_of_destination};
+use humboldt_proxy::destinations::{by_lines, is_local, judge, kind_of_destination};
 use humboldt_proxy::snapshot::Snapshot;
 
 use super::asked::Asked;
@@ -29,7 +30,7 @@ pub(super) fn explain(out: &mut String, snapshot: &Snapshot, asked: &Asked) -> E
     };
     let mut lines = String::new();
     let mut left = 0;
-    for &ip in addresses {
+    for ip in addresses {
         left += usize::from(may_go(&mut lines, snapshot, asked, &names, ip));
     }
     if lines.is_empty() {
@@ -50,11 +51,19 @@ fn may_go(
     ip: IpAddr,
 ) -> bool {
     let Some(kind) = kind_of_destination(ip) else { return true };
-    if is_local(names, asked.host(), ip) {
-        let _ = writeln!(out, "  {ip} ({kind}): yes, no name server is asked for it");
+    let (config, host) = (&snapshot.config, asked.host());
+    let completes = config.append_domain.is_some() || config.dns_defnames;
+    let is_given = is_local(names, host, ip) || completes && !host.contains(&b'.');
+    let check = |list, subject: &Subject<'_>| RuleList::check(list, subject);
+    let judged = match is_given {
+        true => by_lines(snapshot, &asked.subject(), ip, check),
+        false => Some(judge(snapshot, &asked.subject(), ip, check)),
+    };
+    let Some(judged) = judged else {
+        let why = "yes, the owner of no name has chosen it";
+        let _ = writeln!(out, "  {ip} ({kind}): {why}");
         return true;
-    }
-    let judged = judge(snapshot, &asked.subject(), ip, |list, subject| list.check(subject));
+    };
     let words = match &judged {
         Ok(()) => "yes, by a rule that names it or opens it".to_owned(),
         Err(Some(rule)) => format!("refused by {rule}"),

@@ -345,6 +345,11 @@ impl NameCache {
         }
         self.hosts_entry(host).map(Ok)
     }
+
+    /// The addresses of a name in the hosts file.
+    pub fn in_hosts_file(&self, host: &str) -> Option<Arc<[IpAddr]>> {
+        self.hosts_entry(host.strip_suffix('.').unwrap_or(host))
+    }
 }
 
 fn is_localhost(host: &str) -> bool {

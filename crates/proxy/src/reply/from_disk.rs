@@ -155,12 +155,14 @@ async fn send_part(
             Ended::Complete => {}
             ended => return ended,
         }
-        if !budget::take_bytes(transaction.core, transaction.request, buffer.len() as u64) {
-            return cut_off(transaction.client, Ended::OverBudget).await;
-        }
-        part.first += buffer.len() as u64;
+        let bytes = buffer.len() as u64;
+        let may_go_on = budget::take_bytes(transaction.core, transaction.request, bytes);
+        part.first += bytes;
         if part.first > part.last {
             return Ended::Complete;
+        }
+        if !may_go_on {
+            return cut_off(transaction.client, Ended::OverBudget).await;
         }
         let reading = read_some(transaction.core, hit, part, &mut buffer);
         let read = transaction.while_it_stays(pin!(reading)).await;
@@ -204,6 +206,9 @@ async fn rest_from_server(
         }
         reader.advance(bytes);
         left -= bytes;
+        if !budget::take_bytes(transaction.core, transaction.request, bytes) && left > 0 {
+            return cut_off(transaction.client, Ended::OverBudget).await;
+        }
     }
     Ended::Complete
 }

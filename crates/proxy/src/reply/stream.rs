@@ -81,14 +81,8 @@ pub(crate) struct Relay<'a> {
     leave: Option<Box<Leave>>,
     /// Sends the request's body, if it is still on its way.
     pump: Option<Box<BodyPump>>,
-}
-
-impl Drop for Relay<'_> {
-    fn drop(&mut self) {
-        if let Some(pump) = &self.pump {
-            budget::note_upload(self.request, pump.received_bytes());
-        }
-    }
+    /// The budget is used up: no more of the body is sent. If that was all, the answer is whole.
+    is_over_budget: bool,
 }
 
 impl<'a> Relay<'a> {
@@ -117,6 +111,7 @@ impl<'a> Relay<'a> {
             body_bytes_taken: 0,
             leave: None,
             pump,
+            is_over_budget: false,
         }
     }
 
@@ -157,16 +152,20 @@ impl<'a> Relay<'a> {
         reader: &mut FlowReader,
     ) -> Ended {
         if !self.sends_body {
-            return self.finish(client, None).await;
+            return self.finish(core, client, None).await;
         }
         loop {
-            let Some(progress) = self.next_progress(client, reader).await else {
+            let Some(progress) = self.next_progress(core, client, reader).await else {
+                if self.is_over_budget {
+                    return cut_off(client, Ended::OverBudget).await;
+                }
                 if client.is_flushed() {
                     return Ended::ClientLost(client.lost());
                 }
                 // Nothing has arrived, so the bytes that were kept go out alone.
-                match self.send_slices(client, reader).await {
+                match self.send_slices(core, client, reader).await {
                     Ended::Complete => continue,
+                    Ended::OverBudget => return cut_off(client, Ended::OverBudget).await,
                     ended => return ended,
                 }
             };
@@ -177,18 +176,20 @@ impl<'a> Relay<'a> {
                 Progress::Data { .. } if self.body_bytes_left == 0 => {
                     return cut_off(client, Ended::Aborted(AbortReason::TooLarge)).await;
                 }
+                Progress::Data { .. } if self.is_over_budget => {
+                    return cut_off(client, Ended::OverBudget).await;
+                }
                 Progress::Data { .. } => {
                     let before = self.body_bytes_taken;
-                    match self.send_data(client, reader).await {
+                    match self.send_data(core, client, reader).await {
                         Ended::Complete => {}
+                        Ended::OverBudget => return cut_off(client, Ended::OverBudget).await,
                         ended => return ended,
                     }
                     let bytes = self.body_bytes_taken - before;
-                    if !budget::take_bytes(core, self.request, bytes) {
-                        return cut_off(client, Ended::OverBudget).await;
-                    }
+                    self.is_over_budget |= !budget::take_bytes(core, self.request, bytes);
                 }
-                Progress::End => return self.finish(client, Some(reader)).await,
+                Progress::End => return self.finish(core, client, Some(reader)).await,
                 Progress::Aborted(reason) => {
                     return match Ended::Aborted(reason) {
                         lost if lost.is_lost() => lost,
@@ -207,6 +208,7 @@ impl<'a> Relay<'a> {
     /// are kept bytes to send.
     async fn next_progress(
         &mut self,
+        core: &Core,
         client: &mut ClientExchange,
         reader: &mut FlowReader,
     ) -> Option<Progress> {
@@ -222,17 +224,26 @@ impl<'a> Relay<'a> {
             if !client.is_flushed() {
                 return Poll::Ready(None);
             }
-            if let Some(pump) = self.pump.as_mut().filter(|pump| !pump.is_done())
-                && let Poll::Ready(Err(PumpError::Client(_))) = pump.poll(cx, client)
-            {
-                return Poll::Ready(None);
+            if let Some(pump) = self.pump.as_mut().filter(|pump| !pump.is_done()) {
+                if let Poll::Ready(Err(PumpError::Client(_))) = pump.poll(cx, client) {
+                    return Poll::Ready(None);
+                }
+                if !budget::take_upload(core, self.request, pump.received_bytes()) {
+                    self.is_over_budget = true;
+                    return Poll::Ready(None);
+                }
             }
             gone.as_mut().poll(cx).map(|()| None)
         })
         .await
     }
 
-    async fn send_data(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
+    async fn send_data(
+        &mut self,
+        core: &Core,
+        client: &mut ClientExchange,
+        reader: &mut FlowReader,
+    ) -> Ended {
         self.slices.clear();
         let most_bytes = WRITE_BYTES_MAX.min(self.body_bytes_left);
         let bytes = reader.slices(&mut self.slices, most_bytes);
@@ -241,12 +252,17 @@ impl<'a> Relay<'a> {
         if let Some(leave) = &mut self.leave {
             leave.take(&self.slices);
         }
-        self.send_slices(client, reader).await
+        self.send_slices(core, client, reader).await
     }
 
     /// Sends the bytes that were kept and the slices taken from the reader. Afterwards the reader
     /// stands behind them.
-    async fn send_slices(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
+    async fn send_slices(
+        &mut self,
+        core: &Core,
+        client: &mut ClientExchange,
+        reader: &mut FlowReader,
+    ) -> Ended {
         let bytes: u64 = self.slices.iter().map(|slice| slice.len() as u64).sum();
         let (mut sent, mut has_left) = (0, false);
         loop {
@@ -264,7 +280,7 @@ impl<'a> Relay<'a> {
                     if !has_left && reader.settle(&mut self.slices).is_err() {
                         return Ended::Aborted(AbortReason::NoMemory);
                     }
-                    match self.writable(client, reader).await {
+                    match self.writable(core, client, reader).await {
                         Ok(left_now) => has_left |= left_now,
                         Err(ended) => return ended,
                     }
@@ -287,6 +303,7 @@ impl<'a> Relay<'a> {
     /// The client has gone, or takes no bytes for too long while others wait for it.
     async fn writable(
         &mut self,
+        core: &Core,
         client: &mut ClientExchange,
         reader: &mut FlowReader,
     ) -> Result<bool, Ended> {
@@ -308,6 +325,9 @@ impl<'a> Relay<'a> {
             if let Some(pump) = &mut self.pump {
                 // A failure of the request body shows when the answer is sent.
                 _ = pump.poll(cx, client);
+                if !budget::take_upload(core, self.request, pump.received_bytes()) {
+                    return Poll::Ready(Err(Ended::OverBudget));
+                }
             }
             client.poll_writable(cx).map_err(Ended::ClientLost)
         })
@@ -318,7 +338,12 @@ impl<'a> Relay<'a> {
         result.map(|()| has_left)
     }
 
-    async fn finish(&mut self, client: &mut ClientExchange, reader: Option<&FlowReader>) -> Ended {
+    async fn finish(
+        &mut self,
+        core: &Core,
+        client: &mut ClientExchange,
+        reader: Option<&FlowReader>,
+    ) -> Ended {
         let mut trailers = reader.and_then(FlowReader::trailers);
         if let Some(trailers) = &mut trailers {
             header::apply_to_trailers(trailers, &self.head, self.request);
@@ -331,15 +356,20 @@ impl<'a> Relay<'a> {
                 Err(lost) => return Ended::ClientLost(lost),
                 Ok(true) => return Ended::Complete,
                 Ok(false) => {
-                    let pump = &mut self.pump;
+                    let (pump, request) = (&mut self.pump, self.request);
                     let writable = poll_fn(|cx| {
                         if let Some(pump) = pump {
                             _ = pump.poll(cx, client);
+                            if !budget::take_upload(core, request, pump.received_bytes()) {
+                                return Poll::Ready(Err(Ended::OverBudget));
+                            }
                         }
-                        client.poll_writable(cx)
+                        client.poll_writable(cx).map_err(Ended::ClientLost)
                     });
-                    if let Err(lost) = writable.await {
-                        return Ended::ClientLost(lost);
+                    match writable.await {
+                        Ok(()) => {}
+                        Err(Ended::OverBudget) => return cut_off(client, Ended::OverBudget).await,
+                        Err(ended) => return ended,
                     }
                 }
             }

@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
+use std::time::Duration;
 
 use humboldt_acl::Question;
 use humboldt_base::counters::Counter;
 use humboldt_conf::BudgetKey;
 use humboldt_exchange::Meter;
 
-use crate::budgets::{Over, Spending, TunnelPlace};
+use crate::budgets::{Exhausted, Over, Spending, TunnelPlace};
 use crate::config::budgets::BudgetLine;
 use crate::core::Core;
 use crate::helped::Facts;
@@ -142,11 +143,29 @@ pub(crate) fn take_bytes(core: &Core, request: &Request, bytes: u64) -> bool {
     core.shared.budgets.take_bytes((key, line.id), limits, bytes, name)
 }
 
-/// Notes how much of the request's body has come.
-pub(crate) fn note_upload(request: &Request, uploaded_bytes: u64) {
+/// Takes what has come of the request's body since the last time. `false`: the budget is used up.
+pub(crate) fn take_upload(core: &Core, request: &Request, uploaded_bytes: u64) -> bool {
     let spending = request.spending.get();
-    if spending.account.is_some() {
-        request.spending.set(Spending { uploaded_bytes, ..spending });
+    if spending.account.is_none() {
+        return true;
+    }
+    request.spending.set(Spending { uploaded_bytes, ..spending });
+    take_bytes(core, request, uploaded_bytes.saturating_sub(spending.uploaded_bytes))
+}
+
+/// The refusal of a request whose body uses the budget up.
+pub(crate) fn refuse_upload(core: &Core, request: &Request) -> Refusal {
+    let unknown = Over { limit: Exhausted::Bytes, retry_after: Duration::from_secs(1) };
+    let account = request.spending.get().account;
+    let line = account.and_then(|(_, index)| request.snapshot().budgets.get(index));
+    let over = account.zip(line.and_then(|line| line.limits.as_ref()));
+    let over = over.and_then(|((key, _), limits)| core.shared.budgets.over_bytes(key, limits));
+    let over = over.unwrap_or(unknown);
+    // The page is not taken from the budget.
+    request.spending.set(Spending { account: None, ..request.spending.get() });
+    match line {
+        Some(line) => refusal(core, line, over),
+        None => Refusal::of_budget(over.limit.words(), over.retry_after.as_secs().max(1)),
     }
 }
 

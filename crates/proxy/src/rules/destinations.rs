@@ -5,33 +5,26 @@
 //! address is judged here before it is connected to, also that of a connection that is used again,
 //! and that of a fetch that is joined.
 
-use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Once, OnceLock};
 
 use humboldt_acl::{Known, RuleList, Subject, Verdict};
 use humboldt_base::counters::Counter;
 use humboldt_conf::{PortMode, RuleSource};
+use humboldt_http::uri::Url;
 use humboldt_net::dns::NameCache;
-use humboldt_net::{is_own_address, special_use};
+use humboldt_net::{is_own_address, is_private_network, special_use};
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::request::{Request, host_ip, unmapped};
-use crate::rules::access;
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
+use crate::rules::{access, login};
 
-/// Public addresses of which a core remembers whether they are this machine's.
-const OWN_KNOWN_MAX: usize = 64;
-
-/// Longest time that it does, in seconds.
-const OWN_AGE_S_MAX: i64 = 10;
-
-/// Top-level domains that nobody else can get a name below (RFC 6762 appendix G, RFC 8375, RFC
-/// 2606, ICANN's `internal`).
-const PRIVATE_TOP_DOMAINS: [&[u8]; 10] = [
-    b"arpa",
+/// Top-level domains that nobody else can get a name below (RFC 6762 appendix G, RFC 2606, ICANN's
+/// `internal`).
+const PRIVATE_TOP_DOMAINS: [&[u8]; 9] = [
     b"corp",
     b"home",
     b"internal",
@@ -43,10 +36,18 @@ const PRIVATE_TOP_DOMAINS: [&[u8]; 10] = [
     b"test",
 ];
 
-/// Addresses of other destinations, of both families.
-const OTHERS: [IpAddr; 2] = [
-    IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)),
-    IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+/// The same of a domain (RFC 8375).
+const PRIVATE_DOMAIN: &[u8] = b".home.arpa";
+
+/// A name that nobody has.
+const NOBODY: &[u8] = b"another-destination";
+
+/// Addresses of other destinations: of both halves of each family, and one behind NAT64.
+const OTHERS_V4: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9))];
+const OTHERS_V6: [IpAddr; 2] = [
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0x909, 0x909)),
 ];
 
 /// Of these addresses of the request's host, those that it may connect to; without any, the
@@ -79,16 +80,21 @@ pub(crate) fn permitted(
 
 /// Why the request may not connect to this address of its host, if so.
 pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Refusal> {
-    if host_ip(request.url.host()).is_some() {
+    let kind = kind(core, ip)?;
+    let snapshot = request.snapshot();
+    let is_given = is_given(core, request, ip);
+    if is_given && snapshot.private_destinations.is_none() {
         return None;
     }
-    let kind = kind(core, ip, request.received.secs())?;
-    if is_given(core, request, ip) {
-        return None;
-    }
-    let (snapshot, subject) = (request.snapshot(), access::subject(request));
+    // Rules about users find a login that was checked before.
+    _ = login::remember(request, unmapped(request.client_ip()));
+    let subject = access::subject(request);
     let judged = Before::of(request).what_if(request, || {
-        judge(snapshot, &subject, ip, |list, one| access::check_list(list, request, one))
+        let check = |list, one: &Subject<'_>| access::check_list(list, request, one);
+        match is_given {
+            true => by_lines(snapshot, &subject, ip, check).unwrap_or(Ok(())),
+            false => judge(snapshot, &subject, ip, check),
+        }
     });
     let rule = judged.err()?;
     let host = String::from_utf8_lossy(request.url.host());
@@ -98,74 +104,74 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
 /// The address, if it is not of the public network, as a note for those who share the fetch from
 /// there.
 pub(crate) fn to_note(core: &Core, request: &Request, ip: IpAddr) -> Option<IpAddr> {
-    let is_name = host_ip(request.url.host()).is_none();
-    is_name.then(|| kind(core, ip, request.received.secs())).flatten().map(|_| ip)
+    let is_judged = || {
+        let may_refuse = request.snapshot().private_destinations.is_some();
+        may_refuse || !is_given(core, request, ip)
+    };
+    kind(core, ip).filter(|_| is_judged()).map(|_| ip)
 }
 
 /// The kind of an address that is not of the public network, in words.
-fn kind(core: &Core, ip: IpAddr, now_s: i64) -> Option<&'static str> {
+fn kind(core: &Core, ip: IpAddr) -> Option<&'static str> {
     // In a simulation no address is one of this machine.
-    let is_own = || !core.has_names_in_memory() && is_own(unmapped(ip), now_s);
+    let is_own = || !core.has_names_in_memory() && is_own_address(ip);
     special_use(ip).or_else(|| is_own().then_some("this proxy's machine"))
 }
 
-/// The same without a memory.
+/// The same outside of a core.
 pub fn kind_of_destination(ip: IpAddr) -> Option<&'static str> {
-    special_use(ip).or_else(|| is_own_address(unmapped(ip)).then_some("this proxy's machine"))
+    special_use(ip).or_else(|| is_own_address(ip).then_some("this proxy's machine"))
 }
 
-thread_local! {
-    /// Address, whether it is this machine's, and when the system was asked.
-    static OWN: RefCell<[Option<(IpAddr, bool, i64)>; OWN_KNOWN_MAX]> =
-        const { RefCell::new([None; OWN_KNOWN_MAX]) };
-}
-
-/// Whether a public address is one of this machine. The system is asked at times only: a connection
-/// that is used again costs no system call.
-fn is_own(ip: IpAddr, now_s: i64) -> bool {
-    let bits = match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()),
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    let folded = bits as u64 ^ (bits >> 64) as u64;
-    let place = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OWN_KNOWN_MAX;
-    OWN.with_borrow_mut(|own| {
-        let Some(entry) = own.get_mut(place) else { return is_own_address(ip) };
-        match *entry {
-            Some((known, is_own, at_s))
-                if known == ip && (0..OWN_AGE_S_MAX).contains(&(now_s - at_s)) =>
-            {
-                is_own
-            }
-            _ => {
-                let is_own = is_own_address(ip);
-                *entry = Some((ip, is_own, now_s));
-                is_own
-            }
-        }
-    })
-}
-
-/// Whether nobody but the administrator and the client has chosen this address: the URL has it, or
-/// is that of an accelerator's own site; the hosts file has it; or the client of an intercepted
-/// connection connected to it.
+/// Whether this address is open without a rule, as the owner of a name has not chosen it.
+///
+/// Of a client that has asked for a proxy: if no name server is asked, or only about a name of the
+/// administrator's own domain. The client of an intercepted connection may have been led there by a
+/// name, so that its address is open only where it could go alone: in private networks, but not on
+/// the proxy's own machine. The public gets the site of an accelerator, and nothing else.
 fn is_given(core: &Core, request: &Request, ip: IpAddr) -> bool {
-    let host = request.url.host();
-    if is_local(&core.shared.names, host, ip) {
-        return true;
+    let (names, host) = (&core.shared.names, request.url.host());
+    match request.facts().port.mode {
+        PortMode::Forward => is_local(names, host, ip) || is_completed(request),
+        PortMode::Accel => is_site(request),
+        PortMode::Intercept | PortMode::Tproxy => {
+            let name = String::from_utf8_lossy(host);
+            let known = names.in_hosts_file(&name).unwrap_or_default();
+            known.iter().any(|known| unmapped(*known) == unmapped(ip))
+                || is_completed(request)
+                || is_chosen(request, ip)
+        }
     }
-    let facts = request.facts();
-    let is_chosen =
-        || facts.original.is_some_and(|original| unmapped(original.ip()) == unmapped(ip));
-    let site = facts.port.defaultsite.as_deref().filter(|_| facts.port.mode == PortMode::Accel);
-    let is_site = || site.is_some_and(|site| is_host_of(site, host));
-    !request.is_rewritten_elsewhere() && (is_site() || is_chosen())
 }
 
-/// Whether a host is that of `defaultsite`, which may have a port.
-fn is_host_of(site: &str, host: &[u8]) -> bool {
-    let name = humboldt_http::uri::split_authority(site.as_bytes());
-    name.is_some_and(|name| name.host.eq_ignore_ascii_case(host))
+/// Whether the resolver completes the name with a domain of the file or of the system.
+fn is_completed(request: &Request) -> bool {
+    let (config, host) = (&request.snapshot().config, request.url.host());
+    let is_bare = !host.contains(&b'.') && host_ip(host).is_none();
+    is_bare && (config.append_domain.is_some() || config.dns_defnames)
+}
+
+/// Whether the client of an intercepted connection connected to this address, and could do so
+/// without the proxy.
+fn is_chosen(request: &Request, ip: IpAddr) -> bool {
+    let original = request.facts().original.filter(|_| !request.is_rewritten_elsewhere());
+    original.is_some_and(|original| unmapped(original.ip()) == unmapped(ip))
+        && is_private_network(ip)
+        && !is_own_address(ip)
+}
+
+/// Whether the request goes to `defaultsite`, at its port.
+fn is_site(request: &Request) -> bool {
+    let port = &request.facts().port;
+    let site = port.defaultsite.as_deref().filter(|_| !request.is_rewritten_elsewhere());
+    site.is_some_and(|site| {
+        let mut own = Url::default();
+        let bare = |host: &[u8]| host.strip_suffix(b".").unwrap_or(host).to_ascii_lowercase();
+        own.set_parts(request.url.scheme(), site.as_bytes(), b"/").is_ok()
+            && bare(own.host()) == bare(request.url.host())
+            // With `vport` the client has not chosen the port.
+            && (port.vport.is_some() || own.port() == request.url.port())
+    })
 }
 
 /// Whether no name server is asked about this address of the host: it is a literal, `localhost`
@@ -178,38 +184,77 @@ pub fn is_local(names: &NameCache, host: &[u8], ip: IpAddr) -> bool {
 /// Whether a name may lead to this address, which is not of the public network: `Err` has the rule
 /// that says no.
 ///
-/// A line of `private_destinations` decides first. Without one, a rule that lets the request in
-/// must name this destination.
+/// A line of `private_destinations` decides first. Without one, a rule that lets the request in, or
+/// sends it straight to its server, must name this destination.
 pub fn judge<'s>(
     snapshot: &'s Snapshot,
     subject: &Subject<'_>,
     ip: IpAddr,
     check: impl Fn(&'s RuleList, &Subject<'_>) -> Verdict<'s>,
 ) -> Result<(), Option<Arc<RuleSource>>> {
+    if let Some(decided) = by_lines(snapshot, subject, ip, &check) {
+        return decided;
+    }
+    let ip = unmapped(ip);
     let address = [ip];
     let known = Known { dst_ips: Some(&address), ..subject.known };
     let subject = Subject { known, ..*subject };
-    if let Some(list) = &snapshot.private_destinations {
-        match check(list, &subject) {
-            Verdict::Allowed { rule: Some(_) } => return Ok(()),
-            Verdict::Denied { rule: rule @ Some(_), .. } => return Err(list.source(rule).cloned()),
-            // A rule without an answer allows nothing.
-            Verdict::Needs(_) | Verdict::Challenge { .. } => return Err(None),
-            // No line applies.
-            Verdict::Allowed { rule: None } | Verdict::Denied { rule: None, .. } => {}
-        }
-    }
-    let lists = [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()];
-    let others = Elsewhere::all(&subject, ip);
-    let others: Vec<Subject<'_>> = others.iter().map(|other| other.subject(&subject)).collect();
-    let names = |list: &'s RuleList| match check(list, &subject) {
-        Verdict::Allowed { rule: Some(rule) } => list.names_destination(rule, &subject, &others),
-        _ => false,
-    };
-    match lists.into_iter().flatten().any(names) {
+    match is_named(snapshot, &subject, ip, check) {
         true => Ok(()),
         false => Err(Some(Arc::clone(by_default()))),
     }
+}
+
+/// The same by the lines of `private_destinations` alone; `None` if none applies.
+pub fn by_lines<'s>(
+    snapshot: &'s Snapshot,
+    subject: &Subject<'_>,
+    ip: IpAddr,
+    check: impl Fn(&'s RuleList, &Subject<'_>) -> Verdict<'s>,
+) -> Option<Result<(), Option<Arc<RuleSource>>>> {
+    let list = snapshot.private_destinations.as_ref()?;
+    // So that no other form of an address escapes the rules about it.
+    let address = [unmapped(ip)];
+    let known = Known { dst_ips: Some(&address), ..subject.known };
+    match check(list, &Subject { known, ..*subject }) {
+        Verdict::Allowed { rule: Some(_) } => Some(Ok(())),
+        Verdict::Denied { rule: rule @ Some(_), .. } => Some(Err(list.source(rule).cloned())),
+        // A rule without an answer allows nothing.
+        Verdict::Needs(_) | Verdict::Challenge { .. } => Some(Err(None)),
+        // No line applies.
+        Verdict::Allowed { rule: None } | Verdict::Denied { rule: None, .. } => None,
+    }
+}
+
+/// Whether a rule lets the request in, or sends it to its server, because of its destination.
+fn is_named<'s>(
+    snapshot: &'s Snapshot,
+    subject: &Subject<'_>,
+    ip: IpAddr,
+    check: impl Fn(&'s RuleList, &Subject<'_>) -> Verdict<'s>,
+) -> bool {
+    let others = Elsewhere::all(subject, ip);
+    let others: Vec<Subject<'_>> = others.iter().map(|other| other.subject(subject)).collect();
+    let lets_in = |list: &'s RuleList| match check(list, subject) {
+        Verdict::Allowed { rule } => {
+            list.names_destination(rule.unwrap_or(usize::MAX), subject, &others)
+        }
+        _ => false,
+    };
+    let always = |list: &'s RuleList| match check(list, subject) {
+        Verdict::Allowed { rule: Some(rule) } => list.is_about_destination(rule, subject, &others),
+        _ => false,
+    };
+    let not_never = |list: &'s RuleList| match check(list, subject) {
+        Verdict::Denied { rule: Some(rule), .. } => {
+            list.is_about_destination(rule, subject, &others)
+        }
+        _ => false,
+    };
+    let access = [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()];
+    access.into_iter().flatten().any(lets_in)
+        || snapshot.always_direct.as_ref().is_some_and(always)
+        || snapshot.never_direct.as_ref().is_some_and(not_never)
 }
 
 /// The rule if no line says otherwise.
@@ -231,20 +276,43 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// A name below a top-level domain that is not there, and one below the domain of the host, if
-    /// anybody can get one there: a rule that names the whole domain names nobody.
+    /// Names that anybody can have, and which a rule might match that was written for the host: a
+    /// rule that matches one of them names nobody. `evil.wiki.example.net` and `wiki-evil.com` are
+    /// such names, if the rule looks for `wiki` somewhere.
     fn all(subject: &Subject<'_>, ip: IpAddr) -> Vec<Self> {
-        let dot = subject.host.iter().rposition(|&byte| byte == b'.');
-        let top = dot.and_then(|dot| subject.host.get(dot + 1..));
-        let top = top.filter(|top| !PRIVATE_TOP_DOMAINS.contains(top) && !top.is_empty());
-        let tops = [Some(&b"invalid"[..]), top];
-        let [v4, v6] = OTHERS;
-        let address = if ip.is_ipv4() { v4 } else { v6 };
-        let other = |top: &[u8]| {
-            let host = [&b"another-destination."[..], top].concat();
-            Self { url: with_host(subject, &host), host, address }
+        let host = subject.host.strip_suffix(b".").unwrap_or(subject.host);
+        let mut hosts =
+            vec![[NOBODY, b".invalid"].concat(), [host, b".", NOBODY, b".invalid"].concat()];
+        if !is_private_name(host) {
+            hosts.extend(Self::neighbours(host));
+        }
+        let addresses = if ip.is_ipv4() { OTHERS_V4 } else { OTHERS_V6 };
+        let with_address = hosts.into_iter().zip(addresses.into_iter().cycle());
+        let other = |(host, address): (Vec<u8>, IpAddr)| Self {
+            url: with_host(subject, &host),
+            host,
+            address,
         };
-        tops.into_iter().flatten().map(other).collect()
+        with_address.map(other).collect()
+    }
+
+    /// Names beside the domain of the host, below the same public suffix (such as `.com`, `.co.uk`
+    /// or `.github.io`).
+    fn neighbours(host: &[u8]) -> Vec<Vec<u8>> {
+        let Some(domain) = psl::domain(host) else {
+            // The host is a public suffix.
+            return vec![[NOBODY, b".", host].concat(), [NOBODY, b"-", host].concat()];
+        };
+        let (domain, suffix) = (domain.as_bytes(), domain.suffix().as_bytes());
+        let below = host.strip_suffix(domain).unwrap_or_default();
+        let own = domain.strip_suffix(suffix).and_then(|own| own.strip_suffix(b"."));
+        let own = own.unwrap_or_default();
+        vec![
+            [NOBODY, b".", suffix].concat(),
+            [NOBODY, b"-", domain].concat(),
+            [below, NOBODY, b".", suffix].concat(),
+            [below, own, b"-", NOBODY, b".", suffix].concat(),
+        ]
     }
 
     /// The same request for it.
@@ -253,6 +321,12 @@ impl Elsewhere {
         let known = Known { dst_ips, ..subject.known };
         Subject { host: &self.host, url: &self.url, known, ..*subject }
     }
+}
+
+/// Whether nobody else can get a name beside this one.
+fn is_private_name(host: &[u8]) -> bool {
+    let top = host.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
+    top.len() == host.len() || PRIVATE_TOP_DOMAINS.contains(&top) || host.ends_with(PRIVATE_DOMAIN)
 }
 
 /// The URL of the subject with another host.
@@ -285,31 +359,91 @@ fn hint(request: &Request) {
 mod tests {
     use super::*;
 
-    fn hosts_of(host: &[u8], url: &[u8]) -> Vec<(String, String)> {
-        let subject = Subject { host, url, path: b"/p", ..Subject::default() };
-        let all = Elsewhere::all(&subject, OTHERS[0]);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        all.iter().map(|one| (text(&one.host), text(&one.url))).collect()
+    fn subject<'a>(host: &'a [u8], url: &'a [u8]) -> Subject<'a> {
+        Subject { host, url, path: b"/p", ..Subject::default() }
+    }
+
+    fn hosts_of(host: &str) -> String {
+        let url = format!("http://{host}:8080/p");
+        let all = Elsewhere::all(&subject(host.as_bytes(), url.as_bytes()), OTHERS_V4[0]);
+        for one in &all {
+            let host = String::from_utf8_lossy(&one.host);
+            assert_eq!(one.url, format!("http://{host}:8080/p").as_bytes());
+        }
+        let hosts = all.iter().map(|one| String::from_utf8_lossy(&one.host).into_owned());
+        hosts.collect::<Vec<_>>().join(" ").replace("another-destination", "X")
     }
 
     #[test]
-    fn other_destinations_have_other_names_and_the_same_rest() {
-        let own = |top: &str, url: &str| {
-            let host = format!("another-destination.{top}");
-            (host.clone(), url.replace('@', &host))
-        };
-        assert_eq!(
-            hosts_of(b"a.com", b"http://a.com:8080/p"),
-            [own("invalid", "http://@:8080/p"), own("com", "http://@:8080/p")]
-        );
-        assert_eq!(hosts_of(b"wiki", b"wiki:443"), [own("invalid", "@:443")]);
-        assert_eq!(hosts_of(b"a.corp", b"a.corp:443"), [own("invalid", "@:443")]);
-        assert_eq!(hosts_of(b"h", b"http://h/h"), [own("invalid", "http://@/h")]);
+    fn other_destinations_are_beside_the_host() {
+        for (host, wanted) in [
+            ("a.b.com", "X.invalid a.b.com.X.invalid X.com X-b.com a.X.com a.b-X.com"),
+            ("b.co.uk", "X.invalid b.co.uk.X.invalid X.co.uk X-b.co.uk X.co.uk b-X.co.uk"),
+            ("co.uk", "X.invalid co.uk.X.invalid X.co.uk X-co.uk"),
+            ("wiki", "X.invalid wiki.X.invalid"),
+            ("a.corp", "X.invalid a.corp.X.invalid"),
+            ("a.home.arpa", "X.invalid a.home.arpa.X.invalid"),
+        ] {
+            assert_eq!(hosts_of(host), wanted);
+        }
+        let of = |host: &[u8], url: &[u8]| with_host(&subject(host, url), b"X");
+        assert_eq!(of(b"wiki", b"wiki:443"), b"X:443");
+        assert_eq!(of(b"h", b"http://h/h"), b"http://X/h");
+    }
+
+    /// Whether a list names this host at this address.
+    fn names(rules: &str, host: &str, ip: &str) -> bool {
+        let (config, found) = humboldt_conf::parse_str("t", &format!("http_port 1\n{rules}\n"));
+        assert!(!found.has_errors(), "{}", found.render(false));
+        let acls = humboldt_acl::AclSet::compile(&config.acl).unwrap();
+        let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
+        let (url, ip) = (format!("http://{host}/p"), unmapped(ip.parse().unwrap()));
+        let address = [ip];
+        let known = Known { dst_ips: Some(&address), ..Known::default() };
+        let subject = Subject { known, ..subject(host.as_bytes(), url.as_bytes()) };
+        let others = Elsewhere::all(&subject, ip);
+        let others: Vec<Subject<'_>> = others.iter().map(|other| other.subject(&subject)).collect();
+        let Verdict::Allowed { rule } = list.check(&subject) else { return false };
+        list.names_destination(rule.unwrap_or(usize::MAX), &subject, &others)
     }
 
     #[test]
-    fn what_the_system_said_is_remembered_for_a_while() {
-        let ip: IpAddr = "203.0.113.77".parse().unwrap();
-        assert!(!is_own(ip, 1000) && !is_own(ip, 1009) && !is_own(ip, 1010) && !is_own(ip, 5));
+    fn only_what_nobody_else_can_have_is_named() {
+        let wiki = "wiki.example.com";
+        for (acl, host, ip, is_named) in [
+            ("dstdomain .example.com", wiki, "10.0.0.1", true),
+            ("dstdomain wiki.example.com", wiki, "10.0.0.1", true),
+            ("dstdomain .wiki.example.com", wiki, "10.0.0.1", true),
+            ("dstdomain .com", wiki, "10.0.0.1", false),
+            ("dstdomain .co.uk", "wiki.example.co.uk", "10.0.0.1", false),
+            ("dstdomain .example.co.uk", "wiki.example.co.uk", "10.0.0.1", true),
+            ("dstdomain .github.io", "evil.github.io", "10.0.0.1", false),
+            ("dstdomain .corp", "wiki.corp", "10.0.0.1", true),
+            ("dstdomain wiki", "wiki", "10.0.0.1", true),
+            ("dstdom_regex ^wiki\\.", "wiki.evil.net", "10.0.0.1", false),
+            ("dstdom_regex ^wiki.*\\.net$", "wiki.evil.net", "10.0.0.1", false),
+            ("dstdom_regex ^wiki.*\\.net$", "wiki-evil.net", "10.0.0.1", false),
+            ("dstdom_regex example\\.com$", "evilexample.com", "10.0.0.1", false),
+            ("dstdom_regex \\.example\\.com$", wiki, "10.0.0.1", true),
+            ("dstdom_regex (^|\\.)example\\.com$", wiki, "10.0.0.1", true),
+            ("url_regex windowsupdate", "windowsupdate.evil.net", "10.0.0.1", false),
+            ("url_regex ^http://wiki\\.example\\.com/", wiki, "10.0.0.1", true),
+            ("url_regex ^http://wiki\\.example\\.com", wiki, "10.0.0.1", false),
+            ("dst 10.0.0.0/8", wiki, "10.0.0.1", true),
+            ("dst 10.0.0.0/8", wiki, "::ffff:10.0.0.1", true),
+            ("dst 0.0.0.0/0", wiki, "10.0.0.1", false),
+            ("dst 0.0.0.0/0", wiki, "::ffff:10.0.0.1", false),
+            ("dst 0.0.0.0/1", wiki, "10.0.0.1", false),
+            ("dst ::/0", wiki, "fd00::1", false),
+            ("dst fd00::/8", wiki, "fd00::1", true),
+            ("dst 64:ff9b::/96", wiki, "64:ff9b::a00:1", false),
+        ] {
+            let rules = format!("acl a {acl}\nhttp_access allow a");
+            assert_eq!(names(&rules, host, ip), is_named, "{acl}: {host} {ip}");
+        }
+        let spared = "acl a dstdomain .example.com\nhttp_access deny !a\nhttp_access allow all";
+        assert!(names(spared, wiki, "10.0.0.1"));
+        let spared = "acl a dstdomain .com\nhttp_access deny !a\nhttp_access allow all";
+        assert!(!names(spared, wiki, "10.0.0.1"));
     }
 }

@@ -113,7 +113,10 @@ async fn until_head(
                     return Poll::Ready(Err(fault.into()));
                 }
                 progressed = pump.received_bytes() != before;
-                budget::note_upload(request, pump.received_bytes());
+                if !budget::take_upload(core, request, pump.received_bytes()) && !pump.is_done() {
+                    let refusal = budget::refuse_upload(core, request);
+                    return Poll::Ready(Err(Failure::from(refusal).into()));
+                }
                 if !pump.is_done() && client.poll_body_late(cx).is_ready() {
                     return Poll::Ready(Err(Failure::new(ErrorPage::RequestTimeout, "").into()));
                 }
