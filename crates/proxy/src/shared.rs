@@ -120,8 +120,8 @@ impl Shared {
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         begin_logins(&snapshot, Some(&self.snapshot.load()));
         let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
-        self.budgets.keep(&lines);
         self.snapshot.store(snapshot);
+        self.budgets.keep(&lines);
         self.access_logs.store(Arc::new(access_logs));
     }
 

@@ -1,5 +1,5 @@
-//! The networks whose packets the kernel keeps for this machine, by netlink: its addresses, and what
-//! else its table `local` has.
+//! The networks whose packets the kernel keeps for this machine, by netlink: its addresses, and
+//! what else its table `local` has.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const LOCAL_ROUTES_MAX: usize = 65_536;
 const PART_BYTES_MAX: usize = 32 << 10;
 
 /// Most parts of an answer, in case the kernel tells routes of other tables too.
-const PARTS_MAX: usize = 4096;
+const ANSWER_PARTS_MAX: usize = 4096;
 
 /// `RTM_GETROUTE` and `RTM_NEWROUTE`.
 const GET: u16 = 26;
@@ -94,7 +94,7 @@ fn ask(family: u8, all: &mut Vec<Network>) -> io::Result<()> {
     send(&socket, &question(family), SendFlags::empty())?;
     let most = all.len() + LOCAL_ROUTES_MAX;
     let mut part = vec![0; PART_BYTES_MAX];
-    for _ in 0..PARTS_MAX {
+    for _ in 0..ANSWER_PARTS_MAX {
         let (len, _) = recv(&socket, &mut part[..], RecvFlags::DONTWAIT)?;
         if read(part.get(..len).unwrap_or_default(), family, all)? {
             return Ok(());
