@@ -175,8 +175,8 @@ impl Budgets {
         limits: &BudgetLimits,
         name: impl FnOnce() -> Box<str>,
     ) -> Result<(), Over> {
-        let now_ns = self.now_ns();
-        self.with((key, line), limits, name, |account| account.take_request(limits, now_ns))
+        let take = |account: &mut Account, now_ns| account.take_request(limits, now_ns);
+        self.with((key, line), limits, name, take)
     }
 
     /// Takes a place for a tunnel. It is given back with [`Budgets::end_tunnel`].
@@ -186,7 +186,7 @@ impl Budgets {
         limits: &BudgetLimits,
         name: impl FnOnce() -> Box<str>,
     ) -> Result<(), Over> {
-        self.with((key, line), limits, name, |account| account.begin_tunnel(limits))
+        self.with((key, line), limits, name, |account, _| account.begin_tunnel(limits))
     }
 
     /// A tunnel has ended. Its account is there: with a tunnel it does not leave.
@@ -208,8 +208,7 @@ impl Budgets {
         name: impl FnOnce() -> Box<str>,
     ) -> bool {
         let Some(rate) = &limits.bytes else { return true };
-        let now_ns = self.now_ns();
-        let taken = self.with((key, line), limits, name, |account| {
+        let taken = self.with((key, line), limits, name, |account, now_ns| {
             let full_ns = account.bytes_full_ns.max(now_ns);
             account.bytes_full_ns = full_ns.saturating_add(cost_ns(rate, bytes));
             Ok(account.bytes_full_ns - now_ns < period_ns(rate))
@@ -231,13 +230,14 @@ impl Budgets {
         (key, line): (AccountKey, u64),
         limits: &BudgetLimits,
         name: impl FnOnce() -> Box<str>,
-        work: impl FnOnce(&mut Account) -> Result<T, Over>,
+        work: impl FnOnce(&mut Account, u64) -> Result<T, Over>,
     ) -> Result<T, Over> {
         let mut shard = self.shard(key);
+        let now_ns = self.now_ns();
         if shard.find(key).is_none() {
             let over = Over { limit: Exhausted::Accounts, retry_after: RETRY_UNKNOWN };
             let newcomer = Account::new(key, line, name());
-            let (now_ns, room) = (self.now_ns(), self.accounts_per_shard);
+            let room = self.accounts_per_shard;
             let has_evicted = shard.add(newcomer, limits, now_ns, room).ok_or(over)?;
             self.evicted.fetch_add(u64::from(has_evicted), Relaxed);
         }
@@ -245,7 +245,7 @@ impl Budgets {
         let over = Over { limit: Exhausted::Accounts, retry_after: RETRY_UNKNOWN };
         let account = shard.find(key).ok_or(over)?;
         let before = account.tunnels;
-        let result = work(account);
+        let result = work(account, now_ns);
         account.refused += u64::from(result.is_err());
         if before == 0 && account.tunnels > 0 {
             shard.leave_order(key);
@@ -432,8 +432,8 @@ impl Shard {
         Some(is_full)
     }
 
-    /// The place of the account that was idle for longest, of those who owe nothing if there is one.
-    /// Those with tunnels stay.
+    /// The place of the account that was idle for longest, of those who owe nothing if there is
+    /// one. Those with tunnels stay.
     fn leaver(&self, now_ns: u64) -> Option<u32> {
         let oldest = self.accounts.get(self.oldest as usize).map(|_| self.oldest)?;
         let mut place = oldest;

@@ -141,10 +141,10 @@ impl Shared {
     pub fn replace(&self, snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>) {
         begin(&snapshot, self.cores(), Some(&self.snapshot.load()));
         let lines: Vec<u64> = snapshot.budgets.iter().map(|line| line.id).collect();
-        self.budgets.keep(&lines);
         snapshot.delays.begin(&self.snapshot.load().delays);
         self.in_force_since.store(UnixMillis::now().0, Relaxed);
         self.snapshot.store(snapshot);
+        self.budgets.keep(&lines);
         self.access_logs.store(Arc::new(access_logs));
     }
 

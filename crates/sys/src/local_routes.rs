@@ -1,5 +1,5 @@
-//! The networks whose packets the kernel keeps for this machine, by netlink: its addresses, and what
-//! else its table `local` has.
+//! The networks whose packets the kernel keeps for this machine, by netlink: its addresses, and
+//! what else its table `local` has.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const LOCAL_ROUTES_MAX: usize = 65_536;
 const PART_BYTES_MAX: usize = 32 << 10;
 
 /// Most parts of an answer, in case the kernel tells routes of other tables too.
-const PARTS_MAX: usize = 4096;
+const ANSWER_PARTS_MAX: usize = 4096;
 
 /// `RTM_GETROUTE` and `RTM_NEWROUTE`.
 const GET: u16 = 26;
@@ -31,6 +31,9 @@ const DONE: u16 = 3;
 const TABLE_LOCAL: u8 = 255;
 const LOCAL: u8 = 2;
 const ANYCAST: u8 = 4;
+
+/// `NLM_F_DUMP_INTR`: routes have changed meanwhile, and some may be missing.
+const INTERRUPTED: u16 = 0x10;
 
 /// `RTA_DST`.
 const DESTINATION: u16 = 1;
@@ -94,7 +97,7 @@ fn ask(family: u8, all: &mut Vec<Network>) -> io::Result<()> {
     send(&socket, &question(family), SendFlags::empty())?;
     let most = all.len() + LOCAL_ROUTES_MAX;
     let mut part = vec![0; PART_BYTES_MAX];
-    for _ in 0..PARTS_MAX {
+    for _ in 0..ANSWER_PARTS_MAX {
         let (len, _) = recv(&socket, &mut part[..], RecvFlags::DONTWAIT)?;
         if read(part.get(..len).unwrap_or_default(), family, all)? {
             return Ok(());
@@ -135,8 +138,14 @@ fn read(mut part: &[u8], family: u8, all: &mut Vec<Network>) -> io::Result<bool>
         let len = len as usize;
         let message = part.get(..len).filter(|_| len >= HEAD_BYTES);
         let message = message.ok_or(io::ErrorKind::InvalidData)?;
-        let kind = message.get(4..6).and_then(|kind| kind.try_into().ok());
-        match kind.map(u16::from_ne_bytes) {
+        let half = |at: usize| {
+            let bytes = message.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u16::from_ne_bytes)
+        };
+        if half(6).is_some_and(|flags| flags & INTERRUPTED != 0) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        match half(4) {
             Some(DONE) => return Ok(true),
             Some(ERROR) => {
                 let errno = number_at(message, HEAD_BYTES).unwrap_or_default() as i32;
@@ -229,6 +238,9 @@ mod tests {
         assert!(read(&route[..20], 2, &mut all).is_err());
         assert!(!read(&route[..3], 2, &mut all).expect("nothing"));
         route[4..6].copy_from_slice(&ROUTE.to_ne_bytes());
+        route[6..8].copy_from_slice(&INTERRUPTED.to_ne_bytes());
+        assert!(read(&route, 2, &mut all).is_err(), "not all of them");
+        route[6..8].copy_from_slice(&[2, 0]);
         route[HEAD_BYTES + 7] = LOCAL;
         assert!(!read(&route, 2, &mut all).expect("a route"));
         assert_eq!(all, [Network { first: ip("0.0.0.0"), prefix: 0 }]);

@@ -51,9 +51,15 @@ fn read_limits(
     let mut limits = BudgetLimits::default();
     let mut burst = None;
     read_option(&mut limits, &mut burst, first)?;
+    let name = |token: &Token| token.text.split('=').next().unwrap_or_default().to_owned();
+    let mut names = vec![name(first)];
     while let Some(next) = line.peek().filter(|next| next.text.contains('=')) {
         line.next()?;
         read_option(&mut limits, &mut burst, &next)?;
+        if names.contains(&name(&next)) {
+            return Err(next.error(format!("`{}=` is here twice", name(&next))));
+        }
+        names.push(name(&next));
         text.push(' ');
         text.push_str(&next.text);
     }
@@ -178,6 +184,8 @@ mod tests {
             ("client_budget tunnels=many", "not a number of tunnels"),
             ("client_budget tunnels=1 key=host", "`address` or `user`"),
             ("client_budget tunnels=1 speed=5/s", "no limit of `client_budget`"),
+            ("client_budget tunnels=1 tunnels=2", "`tunnels=` is here twice"),
+            ("client_budget requests=1/s key=user requests=2/s", "`requests=` is here twice"),
             ("client_budget tunnels=1 nobody", "no ACL is named `nobody`"),
         ] {
             let said = read(line).expect_err(line);

@@ -141,7 +141,7 @@ macro_rules! working {
     /// in URLs, `localhost`, names of the hosts file, and names without a dot that `append_domain`
     /// or `dns_defnames` completes, for clients that asked for a proxy; on ports with `accel` only
     /// `defaultsite`, at its port; on intercepted connections names of the hosts file, and the
-    /// address that the client connected to, if that is of a private network and not this machine's.
+    /// address that the client connected to, if it is of a private network and not this machine's.
     /// `cache_peer` is never judged. ACLs about users know a client whose login was checked before;
     /// for another one such a line refuses. `allow all` opens it for all names.
     /// `docs/refusals.md` has more.
@@ -169,8 +169,8 @@ macro_rules! working {
     /// bodies of requests and in tunnels; `tunnels=NUMBER` that are open at one time, by CONNECT or
     /// Upgrade. A period is `s`, `min`, `hour` or `day`; what is used comes back evenly, not at the
     /// end of a period. An answer or a tunnel that uses the budget up is cut off, and an upload is
-    /// refused while it runs; an answer from memory, or one whose end it is, is sent whole, and what
-    /// is too much is owed. Bytes of an answer from memory are taken when it has been sent, so that
+    /// refused while it runs; an answer from memory, or one whose end it is, is sent whole. What is
+    /// too much is owed. Bytes of an answer from memory are taken when it has been sent, so that
     /// several at one time may exceed the budget together. `key=user` adds up the
     /// use of a user (from `proxy_auth`, or whom a helper of `external_acl_type` names), and of a
     /// client without one by its address; `key=address`, the default, that of an address, of IPv6

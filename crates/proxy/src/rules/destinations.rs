@@ -72,7 +72,10 @@ pub(crate) fn permitted(
         Some(_) if !left.is_empty() => Ok(left.into()),
         Some(why) => {
             core.count(Counter::ClientPrivateDestinations, 1);
-            hint(request);
+            // Who has written a line knows.
+            if why.rule.as_ref().is_some_and(|rule| Arc::ptr_eq(rule, by_default())) {
+                hint(request);
+            }
             Err(why)
         }
     }
@@ -87,7 +90,7 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
         return None;
     }
     // Rules about users find a login that was checked before.
-    _ = login::remember(request, unmapped(request.client_ip()));
+    _ = login::remember(request, access::subject(request).client_ip);
     let subject = access::subject(request);
     let judged = Before::of(request).what_if(request, || {
         let check = |list, one: &Subject<'_>| access::check_list(list, request, one);
