@@ -198,6 +198,20 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "text");
     }
 
+    /// The other one may have found it dead a moment ago, and is about to replace it.
+    #[test]
+    fn while_another_start_has_the_lock_a_dead_socket_stays() {
+        let (place, path) = place();
+        drop(UnixListener::bind(&path).expect("bound"));
+        let lock = PathLock::take(&path, None).expect("made").expect("free");
+        let error = bind(&path, RIGHTS, 1).expect_err("another makes it");
+        assert!(matches!(error, ListenError::UnixInUse { .. }) && path.exists(), "{error}");
+        drop(lock);
+        let (_sockets, file) = bind(&path, RIGHTS, 1).expect("bound");
+        drop(file);
+        assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 0);
+    }
+
     #[test]
     fn what_is_no_dead_socket_of_ours_stays() {
         let (place, path) = place();
