@@ -1,11 +1,12 @@
 //! Unix sockets to listen on, and their files.
 //!
 //! A socket is made under a name that nobody can guess, without rights; it gets its owner and its
-//! rights through a descriptor of its file, listens, and only then is linked to its place. So nobody
-//! meets it with other rights, a link in a directory that another user may write to leads nowhere,
-//! and no file of another is replaced: a link fails where a file is. A file there is removed only
-//! if it is a socket on which no process listens, and belongs to the user who would own the new
-//! one, or to us. A lock beside the file keeps others of our kind from doing so meanwhile.
+//! rights through a descriptor of its file, listens, and only then is linked to its place. So
+//! nobody meets it with other rights, a link in a directory that another user may write to leads
+//! nowhere, and no file of another is replaced: a link fails where a file is. A file there is
+//! removed only if it is a socket on which no process listens, and belongs to the user who would
+//! own the new one, or to us. A lock beside the file keeps others of our kind from doing so
+//! meanwhile.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
