@@ -1,11 +1,12 @@
 //! Unix sockets to listen on, and their files.
 //!
 //! A socket is made under a name that nobody can guess, without rights; it gets its owner and its
-//! rights through a descriptor of its file, listens, and only then is linked to its place. So nobody
-//! meets it with other rights, a link in a directory that another user may write to leads nowhere,
-//! and no file of another is replaced: a link fails where a file is. A file there is removed only
-//! if it is a socket on which no process listens, and belongs to the user who would own the new
-//! one, or to us. A lock beside the file keeps others of our kind from doing so meanwhile.
+//! rights through a descriptor of its file, listens, and only then is linked to its place. So
+//! nobody meets it with other rights, a link in a directory that another user may write to leads
+//! nowhere, and no file of another is replaced: a link fails where a file is. A file there is
+//! removed only if it is a socket on which no process listens, and belongs to the user who would
+//! own the new one, or to us. A lock beside the file keeps others of our kind from doing so
+//! meanwhile.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -196,6 +197,20 @@ mod tests {
         let error = bind(&path, RIGHTS, 1).expect_err("no socket");
         assert!(matches!(error, ListenError::NoSocket { .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("read"), "text");
+    }
+
+    /// The other one may have found it dead a moment ago, and is about to replace it.
+    #[test]
+    fn while_another_start_has_the_lock_a_dead_socket_stays() {
+        let (place, path) = place();
+        drop(UnixListener::bind(&path).expect("bound"));
+        let lock = PathLock::take(&path, None).expect("made").expect("free");
+        let error = bind(&path, RIGHTS, 1).expect_err("another makes it");
+        assert!(matches!(error, ListenError::UnixInUse { .. }) && path.exists(), "{error}");
+        drop(lock);
+        let (_sockets, file) = bind(&path, RIGHTS, 1).expect("bound");
+        drop(file);
+        assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 0);
     }
 
     #[test]

@@ -39,9 +39,9 @@ impl SplicePipe {
         self.held_bytes
     }
 
-    /// Takes what `socket` has received. 0 bytes may be its end; only a read knows. The socket must be one that does not
-    /// wait, and the pipe empty: with bytes in it, a pipe without room looks like a socket without
-    /// bytes.
+    /// Takes what `socket` has received. 0 bytes may be its end; only a read knows. The socket must
+    /// be one that does not wait, and the pipe empty: with bytes in it, a pipe without room looks
+    /// like a socket without bytes.
     ///
     /// # Errors
     /// `WouldBlock`: nothing is there. Errors that [`is_unable`] knows say that this socket cannot
