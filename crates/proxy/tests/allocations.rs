@@ -146,7 +146,7 @@ fn a_hit_that_is_logged_in_json_allocates_nothing() {
 #[test]
 fn a_hit_allocates_nothing_although_there_are_delay_pools() {
     let pools = "delay_pools 1\ndelay_class 1 1\ndelay_parameters 1 100000000/100000000\n\
-                 acl found http_status 200\ndelay_access 1 allow found\n";
+                 delay_access 1 allow all\n";
     count_hits(&format!("{pools}http_access allow all\n"), "", "squid");
 }
 
