@@ -110,6 +110,24 @@ fn each_line_counts_its_decisions() {
 }
 
 #[test]
+fn a_request_counts_once_also_if_a_list_is_asked_at_several_steps() {
+    let world = world(
+        "http_access allow all\nacl ok http_status 200-299\nhttp_reply_access allow ok\nhttp_reply_access deny all\n",
+    );
+    world.origin.on("/kept", Reply::ok("0123456789").cachable(600));
+    let _ = world.get("/kept").expect(200);
+    for _ in 0..2 {
+        let _ = world.get("/kept").expect(200);
+    }
+    let several = world.ask("GET", "/kept", &[("Range", "bytes=0-1,4-5")]);
+    assert!(matches!(several.status(), 200 | 206));
+    let metrics = page(&world.proxy, "metrics");
+    let line = place(&world.proxy, "http_reply_access allow ok");
+    let count = metric(&metrics, "rule_decisions_total", "http_reply_access", &line);
+    assert_eq!(count, Some(4), "{metrics}");
+}
+
+#[test]
 fn a_demand_for_a_login_names_its_rule() {
     let world = World::forward("");
     let passwords = world.proxy.path("passwd");
