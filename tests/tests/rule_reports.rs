@@ -331,6 +331,22 @@ fn report_only_lets_nobody_pass_whom_no_line_allows() {
     }
 }
 
+#[test]
+fn rules_on_trial_whose_helper_hangs_hold_nobody_up() {
+    let scripts = Scripts::new();
+    let hangs = scripts.helper("hangs", "while [ ! -e DIR/go ]; do sleep 0.1; done; echo OK");
+    let world = world(&format!(
+        "external_acl_type h ttl=0 children-max=1 %URI {hangs}\nacl x external h\n\
+         http_access allow all\nhttp_access_report_only deny x\n"
+    ));
+    // The helper has not answered when this returns.
+    let _ = world.get("/").expect(200);
+    wait_for_line(&world, &format!("GET {} 200 - unanswered 1", world.target("/")));
+    let metrics = page(&world.proxy, "metrics");
+    assert!(metrics.contains("\nhumboldt_client_http_refusals_reported_total 0\n"), "{metrics}");
+    scripts.write("go", "");
+}
+
 /// A tunnel to the origin's address, through which bytes go.
 fn tunnel(world: &World, host: &str) -> Client {
     let mut client = world.client();
