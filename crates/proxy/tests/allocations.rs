@@ -147,7 +147,7 @@ fn a_hit_that_is_logged_in_json_allocates_nothing() {
 fn a_hit_allocates_nothing_although_there_are_delay_pools() {
     let pools = "delay_pools 1\ndelay_class 1 1\ndelay_parameters 1 100000000/100000000\n\
                  delay_access 1 allow all\n";
-    count_hits(&format!("{pools}http_access allow all\n"), "");
+    count_hits(&format!("{pools}http_access allow all\n"), "", "squid");
 }
 
 /// The first request has its password checked, on a thread; then its credentials are remembered.
@@ -170,7 +170,11 @@ fn a_hit_with_a_login_that_is_remembered_allocates_nothing() {
 fn a_hit_within_a_budget_allocates_nothing() {
     let limits = "requests=1000000/s bytes=1TB/day tunnels=5";
     let rules = "acl here src 127.0.0.1\nhttp_access allow all\n";
-    count_hits(&format!("{rules}client_budget none !here\nclient_budget {limits} here\n"), "");
+    count_hits(
+        &format!("{rules}client_budget none !here\nclient_budget {limits} here\n"),
+        "",
+        "squid",
+    );
 }
 
 /// Counts what hits allocate under these rules, for requests with these fields.
