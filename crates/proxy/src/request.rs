@@ -118,6 +118,9 @@ struct AsSent {
     is_elsewhere: bool,
 }
 
+/// The last rule by which a list has decided; `None` in it if none applied.
+type LastRule = Cell<Option<Option<usize>>>;
+
 /// One request. Its buffers are reused: see [`Request::reuse`].
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -165,7 +168,7 @@ pub(crate) struct Request {
     /// The rule of the first refusal that was only reported; `None` in it if a rule had no answer.
     pub(crate) reported: OnceCell<Option<Arc<RuleSource>>>,
     /// The last rule, or none, by which `miss_access` and `http_reply_access` have decided.
-    pub(crate) counted: (Cell<Option<Option<usize>>>, Cell<Option<Option<usize>>>),
+    pub(crate) counted: (LastRule, LastRule),
     /// What it takes from a budget.
     pub(crate) spending: Cell<Spending>,
     /// Annotations. A copy of the request shares them.
