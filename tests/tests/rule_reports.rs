@@ -110,6 +110,24 @@ fn each_line_counts_its_decisions() {
 }
 
 #[test]
+fn a_request_counts_once_also_if_a_list_is_asked_at_several_steps() {
+    let world = world(
+        "http_access allow all\nacl ok http_status 200-299\nhttp_reply_access allow ok\nhttp_reply_access deny all\n",
+    );
+    world.origin.on("/kept", Reply::ok("0123456789").cachable(600));
+    let _ = world.get("/kept").expect(200);
+    for _ in 0..2 {
+        let _ = world.get("/kept").expect(200);
+    }
+    let several = world.ask("GET", "/kept", &[("Range", "bytes=0-1,4-5")]);
+    assert!(matches!(several.status(), 200 | 206));
+    let metrics = page(&world.proxy, "metrics");
+    let line = place(&world.proxy, "http_reply_access allow ok");
+    let count = metric(&metrics, "rule_decisions_total", "http_reply_access", &line);
+    assert_eq!(count, Some(4), "{metrics}");
+}
+
+#[test]
 fn a_demand_for_a_login_names_its_rule() {
     let world = World::forward("");
     let passwords = world.proxy.path("passwd");
@@ -311,6 +329,22 @@ fn report_only_lets_nobody_pass_whom_no_line_allows() {
         let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
         assert!(!text.contains("would be let in"), "{lines}{text}");
     }
+}
+
+#[test]
+fn rules_on_trial_whose_helper_hangs_hold_nobody_up() {
+    let scripts = Scripts::new();
+    let hangs = scripts.helper("hangs", "while [ ! -e DIR/go ]; do sleep 0.1; done; echo OK");
+    let world = world(&format!(
+        "external_acl_type h ttl=0 children-max=1 %URI {hangs}\nacl x external h\n\
+         http_access allow all\nhttp_access_report_only deny x\n"
+    ));
+    // The helper has not answered when this returns.
+    let _ = world.get("/").expect(200);
+    wait_for_line(&world, &format!("GET {} 200 - unanswered 1", world.target("/")));
+    let metrics = page(&world.proxy, "metrics");
+    assert!(metrics.contains("\nhumboldt_client_http_refusals_reported_total 0\n"), "{metrics}");
+    scripts.write("go", "");
 }
 
 /// A tunnel to the origin's address, through which bytes go.

@@ -122,6 +122,9 @@ struct AsSent {
     is_elsewhere: bool,
 }
 
+/// The last rule by which a list has decided; `None` in it if none applied.
+type LastRule = Cell<Option<Option<usize>>>;
+
 /// One request. Its buffers are reused: see [`Request::reuse`].
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -168,6 +171,8 @@ pub(crate) struct Request {
     pub(crate) dns_ms: Cell<Option<u64>>,
     /// The rule of the first refusal that was only reported; `None` in it if a rule had no answer.
     pub(crate) reported: OnceCell<Option<Arc<RuleSource>>>,
+    /// The last rule, or none, by which `miss_access` and `http_reply_access` have decided.
+    pub(crate) counted: (LastRule, LastRule),
     /// What it takes from a budget.
     pub(crate) spending: Cell<Spending>,
     /// Annotations. A copy of the request shares them.
@@ -204,6 +209,7 @@ impl Request {
             number: 0,
             dns_ms: Cell::new(None),
             reported: OnceCell::new(),
+            counted: Default::default(),
             spending: Cell::default(),
             notes: Rc::default(),
             helped: Rc::default(),
@@ -232,6 +238,7 @@ impl Request {
         self.random = OnceCell::new();
         self.dns_ms = Cell::new(None);
         self.reported = OnceCell::new();
+        self.counted = Default::default();
         self.spending = Cell::default();
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,

@@ -83,6 +83,36 @@ impl JsonFormat {
             out.truncate(start);
             self.write_cut(out, record, strip_query, text_bytes_max);
         }
+        if out.len() - start > bytes_max {
+            out.truncate(start);
+            self.write_beginning(out, record, strip_query, bytes_max);
+        }
+    }
+
+    /// The first fields, as far as there is room: their names alone are too long.
+    fn write_beginning(
+        &self,
+        out: &mut Vec<u8>,
+        record: &AccessRecord<'_>,
+        strip_query: bool,
+        bytes_max: usize,
+    ) {
+        let start = out.len();
+        out.push(b'{');
+        for field in &self.fields {
+            let before = out.len();
+            field.write(out, record, strip_query, TEXT_BYTES_MIN);
+            // With the bracket at the end.
+            if out.len() - start >= bytes_max {
+                out.truncate(before);
+                break;
+            }
+            if before == start + 1 {
+                // The name of the first field begins with a bracket.
+                out.remove(start);
+            }
+        }
+        out.push(b'}');
     }
 
     fn write_cut(
@@ -92,23 +122,36 @@ impl JsonFormat {
         strip_query: bool,
         text_bytes_max: usize,
     ) {
-        for Field { key, kind, value } in &self.fields {
-            out.extend_from_slice(key);
-            let start = out.len();
-            if !is_missing(value.code, record) {
-                match kind {
-                    JsonKind::Text => push_text(out, value, record, strip_query, text_bytes_max),
-                    JsonKind::Number => {
-                        render::push_value(out, value, record, strip_query);
-                        tidy_number(out, start, value.code);
-                    }
-                }
-            }
-            if out.len() == start {
-                out.extend_from_slice(b"null");
-            }
+        for field in &self.fields {
+            field.write(out, record, strip_query, text_bytes_max);
         }
         out.push(b'}');
+    }
+}
+
+impl Field {
+    fn write(
+        &self,
+        out: &mut Vec<u8>,
+        record: &AccessRecord<'_>,
+        strip_query: bool,
+        text_bytes_max: usize,
+    ) {
+        let Self { key, kind, value } = self;
+        out.extend_from_slice(key);
+        let start = out.len();
+        if !is_missing(value.code, record) {
+            match kind {
+                JsonKind::Text => push_text(out, value, record, strip_query, text_bytes_max),
+                JsonKind::Number => {
+                    render::push_value(out, value, record, strip_query);
+                    tidy_number(out, start, value.code);
+                }
+            }
+        }
+        if out.len() == start {
+            out.extend_from_slice(b"null");
+        }
     }
 }
 

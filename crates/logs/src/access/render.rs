@@ -32,21 +32,29 @@ pub(super) fn write(
                 if out.len() == start {
                     out.push(b'-');
                 }
+                cut(out, start, value);
                 if value.escape == Some(Escape::Shell) && out[start..].contains(&b' ') {
                     out.insert(start, b'"');
                     out.push(b'"');
                 }
-                fit(out, start, value);
+                pad(out, start, value);
             }
         }
     }
 }
 
-/// Cuts and pads the text written since `start`.
-fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
-    if let Some(most) = value.precision {
-        out.truncate(start + most);
+/// Cuts the text written since `start`; for shells not within an escape, which would hide a quote.
+fn cut(out: &mut Vec<u8>, start: usize, value: &Value) {
+    let Some(most) = value.precision.filter(|most| start + most < out.len()) else { return };
+    out.truncate(start + most);
+    let escapes = out[start..].iter().rev().take_while(|byte| **byte == b'\\').count();
+    if value.escape == Some(Escape::Shell) && escapes % 2 == 1 {
+        out.pop();
     }
+}
+
+/// Pads it.
+fn pad(out: &mut Vec<u8>, start: usize, value: &Value) {
     let missing = value.width.saturating_sub(out.len() - start);
     let fill = if value.zero && !value.left { b'0' } else { b' ' };
     out.extend(std::iter::repeat_n(fill, missing));

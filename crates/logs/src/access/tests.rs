@@ -137,6 +137,7 @@ fn members_of_lists_fields_of_answers_and_quoting_for_shells() {
         ("%{Server}<h|%{X-A}<h|%{X-A:k}<h|%{Nothing}<h", "one|1,%202,%20k=v|v|-"),
         ("%<h", "Server:%20one%0D%0AX-A:%201%0D%0Ax-a:%202,%20k=v%0D%0A"),
         ("%/{Cookie:;session}>h %/rm", "\"x y\\\"z\" GET"),
+        ("%/.3{Cookie:;session}>h %/.4{Cookie:;session}>h", "\"x y\" \"x y\""),
         ("%<rm %<rd %<rP %<rp", "GET www.example.com 8080 /a?b=c"),
         ("%iso_time %sn %master_xaction %dt %>eui", "2023-11-14T22:13:20.007Z 0 0 - -"),
     ] {
@@ -202,6 +203,21 @@ fn a_line_in_json_has_strings_numbers_and_null() {
         "{\"status\":null,\"version\":null,\"media_type\":null,\"url\":null,\
          \"when\":\"1970-01-01\",\"port\":null,\"started_s\":0.005,\"x\":null,\"annotations\":null}"
     );
+}
+
+#[test]
+fn an_object_whose_names_alone_are_too_long_has_its_first_fields() {
+    let fields: Vec<String> = (0..90).map(|n| format!("{}{n}=%rm", "n".repeat(60))).collect();
+    let format = AccessFormat::Json(JsonFormat::compile(&fields.join(" ")).unwrap());
+    let written = |bytes_max| {
+        let mut out = b"before ".to_vec();
+        format.write_within(&mut out, &record(), false, bytes_max);
+        String::from_utf8(out).unwrap()
+    };
+    let line = written(1000);
+    assert!(line.len() <= 1008 && line.len() > 800, "{line}");
+    assert!(line.starts_with("before {\"nnn") && line.ends_with(":\"GET\"}\n"), "{line}");
+    assert_eq!(written(50), "before {}\n");
 }
 
 #[test]

@@ -25,7 +25,9 @@ pub(crate) fn apply(
     decided: Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     let is_reported = decided.is_err() && reports_only(request);
-    count(request, list, rule, is_reported);
+    if is_first(request, list, rule) {
+        count(request, list, rule, is_reported);
+    }
     match decided {
         Err(refusal) if is_reported => {
             note(request, refusal.rule);
@@ -33,6 +35,30 @@ pub(crate) fn apply(
         }
         decided => decided,
     }
+}
+
+/// The same of a decision that is not counted: about an interim answer.
+pub(crate) fn apply_uncounted(
+    request: &Request,
+    decided: Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    match decided {
+        Err(refusal) if reports_only(request) => {
+            note(request, refusal.rule);
+            Ok(())
+        }
+        decided => decided,
+    }
+}
+
+/// Whether a list that is asked at several steps of a request has not decided by this rule already.
+fn is_first(request: &Request, list: List, rule: Option<usize>) -> bool {
+    let counted = match list {
+        List::MissAccess => &request.counted.0,
+        List::HttpReplyAccess => &request.counted.1,
+        _ => return true,
+    };
+    counted.replace(Some(rule)) != Some(rule)
 }
 
 /// Counts the decision of a list.

@@ -321,16 +321,19 @@ pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refus
     }
 }
 
-/// Whether an answer may go to the client (`http_reply_access`).
+/// Whether an answer may go to the client (`http_reply_access`). Of an interim answer that is not
+/// counted.
 pub(crate) fn may_reply(
     list: &RuleList,
     request: &Request,
     response: &ResponseHead,
+    is_interim: bool,
 ) -> Result<(), Refusal> {
     let denials = &request.snapshot().denials;
     let decision = ask(list, request, Some(response));
     let decided = decision.permits(list, |last_acl| Refusal::of_reply(denials.find(last_acl)));
     match decision.rule() {
+        Some(_) if is_interim => enforce::apply_uncounted(request, decided),
         Some(rule) => enforce::apply(request, List::HttpReplyAccess, rule, decided),
         None => decided,
     }

@@ -56,7 +56,7 @@ pub(crate) fn check(
         return Err(Refusal::too_large());
     }
     let Some(list) = &rules.access else { return Ok(limit) };
-    permission::may_reply(list, request, &response).map(|()| limit)
+    permission::may_reply(list, request, &response, false).map(|()| limit)
 }
 
 /// Whether an interim answer, or one that switches protocols, may go to the client
@@ -64,7 +64,10 @@ pub(crate) fn check(
 pub(crate) fn check_interim(request: &Request, response: &ResponseHead) -> Result<(), Refusal> {
     let rules = request.snapshot().reply_rules.as_ref();
     match rules.and_then(|rules| rules.access.as_ref()) {
-        Some(list) => permission::may_reply(list, request, response),
+        Some(list) => {
+            let is_interim = response.status != 101;
+            permission::may_reply(list, request, response, is_interim)
+        }
         None => Ok(()),
     }
 }

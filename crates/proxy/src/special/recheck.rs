@@ -111,10 +111,11 @@ async fn insist(core: &Rc<Core>, tunnel: &Tunnel<'_>) -> Option<Closing> {
 /// Asks what was asked when the tunnel was opened, of this configuration.
 async fn judge(core: &Rc<Core>, tunnel: &Tunnel<'_>, snapshot: &Arc<Snapshot>) -> Judged {
     let again = tunnel.request.under(snapshot, tunnel.peer);
-    let decided = match again.as_sent() {
+    let sent = again.as_sent();
+    let decided = match &sent {
         None => permission::decide_permission(core, &again).await,
         // The rewriter was asked between the two lists.
-        Some(sent) => match permission::decide_http_access(core, &sent).await {
+        Some(sent) => match permission::decide_http_access(core, sent).await {
             Ok(()) => permission::decide_adapted_access(core, &again).await,
             refused => refused,
         },
@@ -126,7 +127,8 @@ async fn judge(core: &Rc<Core>, tunnel: &Tunnel<'_>, snapshot: &Arc<Snapshot>) -
             None => Judged::Permitted,
         },
     };
-    if let Some(rule) = again.reported.get() {
+    let reported = sent.as_ref().and_then(|sent| sent.reported.get()).or(again.reported.get());
+    if let Some(rule) = reported {
         enforce::note(tunnel.request, rule.clone());
     }
     judged
