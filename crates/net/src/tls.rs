@@ -27,6 +27,10 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that one read takes from the socket, at most.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
+/// Encrypted bytes in a row that bring no plaintext, such as empty records. At the next ones the
+/// connection is broken, so that nobody can keep a core busy with nothing.
+const EMPTY_BYTES_MAX: usize = 256 * 1024;
+
 /// Bytes that a handshake reads at a time.
 const HANDSHAKE_BYTES: usize = 4096;
 
@@ -48,6 +52,8 @@ struct Session {
     connection: Connection,
     /// Bytes of plaintext that wait to be read.
     readable_bytes: usize,
+    /// Encrypted bytes since the last ones that brought plaintext.
+    empty_bytes: usize,
     /// The other side sends no more: it has said so, or the socket has ended.
     has_ended: bool,
     /// We have said that we send no more.
@@ -76,6 +82,7 @@ impl TlsStream {
         let session = Session {
             connection,
             readable_bytes: 0,
+            empty_bytes: 0,
             has_ended: false,
             has_told_end: false,
             fault: None,
@@ -299,6 +306,14 @@ impl Session {
             while self.readable_bytes > 0 && taken < buffer.len() {
                 taken += self.take(buffer.get_mut(taken..).unwrap_or_default())?;
             }
+        }
+        self.empty_bytes = match taken == 0 && self.readable_bytes == 0 {
+            true => self.empty_bytes + read,
+            false => 0,
+        };
+        if self.empty_bytes > EMPTY_BYTES_MAX {
+            self.fault = Some(rustls::Error::General("too many records without data".to_owned()));
+            self.check()?;
         }
         Ok(taken)
     }

@@ -109,7 +109,16 @@ impl TlsReader {
             "capath" => self.directories.push(text()?),
             "crlfile" => self.revocations.push(text()?),
             "clientca" if side == Side::Port => self.client_authorities.push(text()?),
-            "default-ca" => self.default_authorities = Some(value != Some("off")),
+            "default-ca" => {
+                self.default_authorities = Some(match value {
+                    None | Some("on") => true,
+                    Some("off") => false,
+                    Some(other) => {
+                        let problem = token.error(format!("`{other}` is neither `on` nor `off`"));
+                        return Err(problem.with_help("write `default-ca=off`"));
+                    }
+                });
+            }
             "cipher" => self.ciphers(&text()?, token, line)?,
             "options" => self.options(&text()?, token, line)?,
             "flags" => self.flags(side, &text()?, token, line)?,
@@ -376,6 +385,22 @@ mod tests {
             false => format!("http_port 1\ntls_outgoing_options {option}"),
         };
         options::tests::check_rows(OPTIONS, line, example);
+    }
+
+    #[test]
+    fn trust_in_the_authorities_of_the_system_is_not_widened_by_a_slip() {
+        for (value, wanted) in
+            [("", Some(true)), ("=on", Some(true)), ("=off", Some(false)), ("=no", None)]
+        {
+            let (config, errors, _) =
+                parse(&format!("https_port 2 tls-cert=/c clientca=/a tls-default-ca{value}"));
+            let clients =
+                config.https_port.first().and_then(|port| port.tls.as_ref()?.clients.as_ref());
+            assert_eq!(clients.map(|clients| clients.trusts_system), wanted, "{value} {errors}");
+            assert_eq!(errors.is_empty(), wanted.is_some(), "{value}");
+        }
+        let (_, errors, _) = parse("tls_outgoing_options default-ca=none");
+        assert!(errors.contains("neither `on` nor `off`"), "{errors}");
     }
 
     #[test]

@@ -227,3 +227,82 @@ async fn tls_goes_over_tls() {
     poll_fn(|cx| theirs.poll_shut_down_write(cx)).await.expect("ended");
     assert_eq!(read_some(&ours, 10).await.expect("read"), b"");
 }
+
+/// The handshake of a server whose session is wanted itself.
+async fn shake_by_hand(carrier: &Stream, mut session: ServerConnection) -> ServerConnection {
+    loop {
+        while session.wants_write() {
+            poll_fn(|cx| carrier.poll_write_ready(cx)).await.expect("writable");
+            session.write_tls(&mut Writer(carrier)).expect("sent");
+        }
+        if !session.is_handshaking() {
+            return session;
+        }
+        let read = read_some(carrier, HANDSHAKE_BYTES).await.expect("read");
+        session.read_tls(&mut &read[..]).expect("taken");
+        session.process_new_packets().expect("a valid handshake");
+    }
+}
+
+/// A sender of records that are valid and hold nothing, for a client that is given as well.
+async fn with_empty_records() -> (Stream, impl FnMut() -> Vec<u8>, Stream) {
+    use rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
+    use rustls::{ConnectionTrafficSecrets, ContentType, SupportedCipherSuite};
+
+    let (server, client) = sides(|_, _| {});
+    let mut config = (*server.config()).clone();
+    config.enable_secret_extraction = true;
+    config.send_tls13_tickets = 0;
+    let (ours, theirs) = over_tcp().await;
+    let session = ServerConnection::new(config.into()).expect("a session");
+    let (ours, session) =
+        tokio::join!(connect(ours, &client, b"a.test"), shake_by_hand(&theirs, session));
+    let Some(SupportedCipherSuite::Tls13(suite)) = session.negotiated_cipher_suite() else {
+        panic!("not TLS 1.3");
+    };
+    let (mut number, secrets) = session.dangerous_extract_secrets().expect("secrets").tx;
+    let (key, iv) = match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+        | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+        | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+        _ => panic!("another cipher"),
+    };
+    let mut encrypter = suite.aead_alg.encrypter(key, iv);
+    let next = move || {
+        let nothing = OutboundPlainMessage {
+            typ: ContentType::ApplicationData,
+            version: ProtocolVersion::TLSv1_3,
+            payload: OutboundChunks::new_empty(),
+        };
+        let record = encrypter.encrypt(nothing, number).expect("encrypted").encode();
+        number += 1;
+        record
+    };
+    (ours.expect("agreed"), next, theirs)
+}
+
+#[tokio::test]
+async fn records_without_data_end_the_connection_at_their_bound() {
+    let (ours, mut next, theirs) = with_empty_records().await;
+    let mut sent = 0;
+    // A few are nothing; more are refused, whoever waits.
+    let mut records = next();
+    sent += records.len();
+    poll_fn(|cx| theirs.poll_write_all(cx, &mut &records[..])).await.expect("sent");
+    poll_fn(|cx| carrier(&ours).poll_read_ready(cx)).await.expect("readable");
+    assert!(ours.is_reusable());
+    records.clear();
+    while sent <= 2 * EMPTY_BYTES_MAX {
+        let record = next();
+        sent += record.len();
+        records.extend(record);
+    }
+    let sending = async {
+        let mut rest = &records[..];
+        _ = poll_fn(|cx| theirs.poll_write_all(cx, &mut rest)).await;
+    };
+    let (read, ()) = tokio::join!(read_some(&ours, 4096), sending);
+    let error = read.expect_err("refused");
+    assert!(error.to_string().contains("without data"), "{error}");
+    assert!(!ours.is_reusable());
+}
