@@ -336,7 +336,7 @@ mod tests {
     ];
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 37] = [
+    const LINES: [&str; 39] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
