@@ -306,3 +306,49 @@ async fn records_without_data_end_the_connection_at_their_bound() {
     assert!(error.to_string().contains("without data"), "{error}");
     assert!(!ours.is_reusable());
 }
+
+#[tokio::test]
+async fn what_came_before_a_fault_is_read() {
+    let (ours, theirs) = pair().await;
+    assert_eq!(theirs.try_write(b"early").expect("written"), 5);
+    let garbage = [&[23, 3, 3, 0, 40][..], &[7; 40]].concat();
+    let mut rest = &garbage[..];
+    poll_fn(|cx| carrier(&theirs).poll_write_all(cx, &mut rest)).await.expect("written");
+    let mut ahead = [0; 4096];
+    loop {
+        let seen = poll_fn(|cx| carrier(&ours).poll_peek(cx, &mut ahead)).await.expect("bytes");
+        if ahead[..seen].ends_with(&garbage) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read_some(&ours, 4096).await.expect("read"), b"early");
+    assert!(read_some(&ours, 4096).await.is_err());
+}
+
+#[test]
+fn names_of_certificates_are_read_in_every_form_or_not_at_all() {
+    use rcgen::string::{BmpString, TeletexString, UniversalString};
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
+
+    let made = |name: DnValue| {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("a certificate").der().to_vec()
+    };
+    for name in [
+        DnValue::BmpString(BmpString::try_from("alice").expect("text")),
+        DnValue::UniversalString(UniversalString::try_from("alice").expect("text")),
+        DnValue::TeletexString(TeletexString::try_from("alice").expect("text")),
+        DnValue::Utf8String("alice".to_owned()),
+    ] {
+        let facts = certificate_facts(&made(name)).expect("facts");
+        assert_eq!(facts.subject.value("CN"), Some("alice"));
+    }
+    let mut broken = made(DnValue::Utf8String("alice".to_owned()));
+    while let Some(at) = broken.windows(5).position(|part| part == b"alice") {
+        broken[at] = 0xff;
+    }
+    assert!(certificate_facts(&broken).is_none());
+}
