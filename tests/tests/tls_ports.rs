@@ -240,6 +240,28 @@ fn the_scheme_is_that_of_the_port_whatever_a_client_writes() {
 }
 
 #[test]
+fn each_unix_socket_has_its_own_settings() {
+    let authority = Authority::new("tests");
+    let own = authority.issue("own", Key::Ecdsa, "/CN=site.test", "DNS:site.test");
+    let path = |name: &str| authority.path(name).display().to_string();
+    let line = |name: &str, options: &str| {
+        let place = format!("unix:{} accel defaultsite=site.test mode=666", path(name));
+        format!("https_port {place} {} {options}\n", own.options("tls-"))
+    };
+    let lines = line("closed", &format!("clientca={}", ca(&authority))) + &line("open", "");
+    let world = World::reverse(&lines);
+    world.origin.on("/a", Reply::ok("hello"));
+    let ask = |name: &str| {
+        let mut command = Command::new(program("curl"));
+        command.args(["--silent", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]);
+        command.arg("--unix-socket").arg(path(name)).arg("--cacert").arg(authority.ca());
+        let output = run(command.arg("https://site.test/a"));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!((ask("closed"), ask("open")), ("000".to_owned(), "200".to_owned()));
+}
+
+#[test]
 fn only_versions_and_protocols_of_today_are_spoken() {
     let secured = Secured::forward("", "");
     for old in ["-tls1", "-tls1_1"] {
