@@ -27,7 +27,7 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that one read takes from the socket, at most.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
-/// Encrypted bytes in a row that bring no plaintext, such as empty records. At the next ones the
+/// Encrypted bytes in a row that bring no plaintext, such as tickets. At the next ones the
 /// connection is broken, so that nobody can keep a core busy with nothing.
 const EMPTY_BYTES_MAX: usize = 256 * 1024;
 
