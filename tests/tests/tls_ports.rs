@@ -196,6 +196,72 @@ fn sessions_are_resumed_on_any_core() {
 }
 
 #[test]
+fn a_certificate_of_a_client_is_verified_on_each_connection() {
+    for version in ["-tls1_3", "-tls1_2"] {
+        let secured = Secured::forward("clientca={ca}", "");
+        let own = secured.authority.issue("alice", Key::Ecdsa, "/CN=alice", "");
+        let (file, key) = (own.file.display().to_string(), own.key.display().to_string());
+        let session = secured.authority.path("session").display().to_string();
+        let mut first = openssl("s_client");
+        first.args(["-connect", &secured.address.to_string(), version, "-sess_out", &session]);
+        first.args(["-cert", &file, "-key", &key, "-quiet", "-ign_eof"]);
+        first.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut first = start(&mut first).expect("openssl");
+        let page = secured.world.proxy.page("squid-internal-mgr/menu");
+        let request = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        first.stdin.take().expect("a pipe").write_all(request.as_bytes()).expect("sent");
+        assert!(first.wait().expect("an end").success());
+        // Where there is a session at all, it is not taken up.
+        let mut again = vec![version, "-cert", &file, "-key", &key];
+        if std::path::Path::new(&session).exists() {
+            again.extend(["-sess_in", &session]);
+        }
+        let text = secured.handshake(&again);
+        assert!(text.contains("New, ") && !text.contains("Reused, "), "{version}: {text}");
+        secured.wait_for("handshakes", 2);
+        secured.wait_for("resumed", 0);
+    }
+}
+
+#[test]
+fn the_scheme_is_that_of_the_port_whatever_a_client_writes() {
+    let secured = Secured::with("accel defaultsite=site.test", "", "");
+    let origin = &secured.world.origin;
+    origin.on("/a", Reply::ok("hello").cachable(60));
+    // Over a plain connection, somebody asks for what clients of https will ask for.
+    let mut client = secured.world.client();
+    let site = secured.site("/a");
+    client.send(format!("GET {site} HTTP/1.1\r\nHost: site.test\r\n\r\n"));
+    client.response().expect(200);
+    let line = secured.world.proxy.logged_times("/a", 1).pop().unwrap_or_default();
+    assert!(line.contains(" http://site.test"), "{line}");
+    assert_eq!(succeed(secured.curl_to_site().arg(&site)), "hello");
+    assert_eq!(origin.count("/a"), 2, "it is another object");
+}
+
+#[test]
+fn each_unix_socket_has_its_own_settings() {
+    let authority = Authority::new("tests");
+    let own = authority.issue("own", Key::Ecdsa, "/CN=site.test", "DNS:site.test");
+    let path = |name: &str| authority.path(name).display().to_string();
+    let line = |name: &str, options: &str| {
+        let place = format!("unix:{} accel defaultsite=site.test mode=666", path(name));
+        format!("https_port {place} {} {options}\n", own.options("tls-"))
+    };
+    let lines = line("closed", &format!("clientca={}", ca(&authority))) + &line("open", "");
+    let world = World::reverse(&lines);
+    world.origin.on("/a", Reply::ok("hello"));
+    let ask = |name: &str| {
+        let mut command = Command::new(program("curl"));
+        command.args(["--silent", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]);
+        command.arg("--unix-socket").arg(path(name)).arg("--cacert").arg(authority.ca());
+        let output = run(command.arg("https://site.test/a"));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!((ask("closed"), ask("open")), ("000".to_owned(), "200".to_owned()));
+}
+
+#[test]
 fn only_versions_and_protocols_of_today_are_spoken() {
     let secured = Secured::forward("", "");
     for old in ["-tls1", "-tls1_1"] {

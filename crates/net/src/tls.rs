@@ -16,7 +16,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::task::{Context, Poll, ready};
 
 use humboldt_base::certificate::Certificate;
-use humboldt_tls::{ClientSide, Fault, ServerSide, certificate_facts};
+use humboldt_tls::{CertificateFault, ClientSide, Fault, ServerSide, certificate_facts};
 use rustls::{ClientConnection, Connection, HandshakeKind, ProtocolVersion, ServerConnection};
 
 use crate::Stream;
@@ -26,6 +26,10 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes that one read takes from the socket, at most.
 const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Encrypted bytes in a row that bring no plaintext, such as tickets. At the next ones the
+/// connection is broken, so that nobody can keep a core busy with nothing.
+const EMPTY_BYTES_MAX: usize = 256 * 1024;
 
 /// Bytes that a handshake reads at a time.
 const HANDSHAKE_BYTES: usize = 4096;
@@ -48,6 +52,8 @@ struct Session {
     connection: Connection,
     /// Bytes of plaintext that wait to be read.
     readable_bytes: usize,
+    /// Encrypted bytes since the last ones that brought plaintext.
+    empty_bytes: usize,
     /// The other side sends no more: it has said so, or the socket has ended.
     has_ended: bool,
     /// We have said that we send no more.
@@ -76,6 +82,7 @@ impl TlsStream {
         let session = Session {
             connection,
             readable_bytes: 0,
+            empty_bytes: 0,
             has_ended: false,
             has_told_end: false,
             fault: None,
@@ -103,6 +110,13 @@ impl TlsStream {
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             certificate: own.and_then(|own| certificate_facts(own)),
         }
+    }
+
+    /// Whether the other side has shown a certificate whose names cannot be read.
+    fn has_unreadable_names(&self) -> bool {
+        let session = self.session.borrow();
+        let shown = session.connection.peer_certificates().and_then(<[_]>::first);
+        shown.is_some_and(|own| certificate_facts(own).is_none())
     }
 
     /// See [`TlsStream::tells_end`].
@@ -234,7 +248,10 @@ impl Session {
             if self.readable_bytes > 0 {
                 return self.take(buffer);
             }
-            self.check()?;
+            if self.fault.is_some() {
+                let taken = self.take_before_fault(buffer);
+                return if taken > 0 { Ok(taken) } else { self.check().map(|()| 0) };
+            }
             if self.has_ended {
                 // Nothing behind a close_notify, otherwise an error.
                 return self.connection.reader().read(buffer).map_err(cut);
@@ -252,6 +269,14 @@ impl Session {
         let taken = self.connection.reader().read(buffer)?;
         self.readable_bytes = self.readable_bytes.saturating_sub(taken);
         Ok(taken)
+    }
+
+    /// The same where a later record was at fault, and nothing tells how much there is.
+    fn take_before_fault(&mut self, buffer: &mut [u8]) -> usize {
+        match buffer.is_empty() {
+            true => 0,
+            false => self.connection.reader().read(buffer).unwrap_or(0),
+        }
     }
 
     /// Reads the socket once, at most this many bytes, and decrypts them to `buffer`. Returns the
@@ -291,14 +316,24 @@ impl Session {
         }
         while !rest.is_empty() && !self.has_ended && self.fault.is_none() {
             self.connection.read_tls(&mut rest)?;
-            if let Err(error) = self.process(carrier)
-                && taken == 0
-            {
-                return Err(error);
+            if let Err(error) = self.process(carrier) {
+                // What came before the fault counts.
+                taken += self.take_before_fault(buffer.get_mut(taken..).unwrap_or_default());
+                if taken == 0 {
+                    return Err(error);
+                }
             }
             while self.readable_bytes > 0 && taken < buffer.len() {
                 taken += self.take(buffer.get_mut(taken..).unwrap_or_default())?;
             }
+        }
+        self.empty_bytes = match taken == 0 && self.readable_bytes == 0 {
+            true => self.empty_bytes + read,
+            false => 0,
+        };
+        if self.empty_bytes > EMPTY_BYTES_MAX {
+            self.fault = Some(rustls::Error::General("too many records without data".to_owned()));
+            self.check()?;
         }
         Ok(taken)
     }
@@ -306,23 +341,20 @@ impl Session {
     fn process(&mut self, carrier: &Stream) -> io::Result<()> {
         let processed = self.connection.process_new_packets();
         // Answers such as alerts go out at once if the socket takes them; otherwise with the next
-        // bytes.
-        let sent = self.send(carrier);
+        // bytes. That it takes nothing any more concerns the one who writes: what has come, such as
+        // an early answer to a long body, is still read.
+        _ = self.send(carrier);
         match processed {
             Ok(state) => {
                 self.readable_bytes = state.plaintext_bytes_to_read();
                 self.has_ended |= state.peer_has_closed();
+                Ok(())
             }
             Err(fault) => {
+                self.readable_bytes = 0;
                 self.fault = Some(fault.clone());
-                return Err(invalid(fault));
+                Err(invalid(fault))
             }
-        }
-        match sent {
-            // A socket that takes nothing may still have something to read.
-            Err(_) if self.readable_bytes > 0 || self.has_ended => Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(()),
         }
     }
 
@@ -383,7 +415,14 @@ impl fmt::Debug for TlsStream {
 /// Why there was no agreement.
 pub async fn accept(carrier: Stream, side: &ServerSide) -> Result<Stream, Fault> {
     let connection = ServerConnection::new(side.config()).map_err(|error| Fault::from(&error))?;
-    shake_hands(TlsStream::new(carrier, connection.into())).await
+    let stream = shake_hands(TlsStream::new(carrier, connection.into())).await?;
+    match &stream {
+        // Rules about it could not be answered.
+        Stream::Tls(tls) if tls.has_unreadable_names() => {
+            Err(Fault::Certificate(CertificateFault::Invalid))
+        }
+        _ => Ok(stream),
+    }
 }
 
 /// Takes the side of the client on a connection to the server of `host`, whose certificate must

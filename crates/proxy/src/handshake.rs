@@ -4,7 +4,7 @@
 //! way to newer ones: of a flood of handshakes the oldest are closed, and an honest client, which
 //! needs one more turn of its network only, gets through.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
 use humboldt_net::{Stream, tls};
@@ -26,6 +27,9 @@ pub(crate) const HANDSHAKES_MAX: usize = 1024;
 
 /// Longest time for a handshake from its first byte on.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+
+/// Least time between two failures of a core that the log tells one by one.
+const FAILURE_PAUSE_MS: u64 = 10_000;
 
 /// How long a client that speaks no TLS may take to read why it is refused, and the most that is
 /// read of it.
@@ -45,7 +49,12 @@ const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 
 /// The handshakes of a core that are under way, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Handshakes(RefCell<VecDeque<Rc<Notify>>>);
+pub(crate) struct Handshakes {
+    line: RefCell<VecDeque<Rc<Notify>>>,
+    /// When a failure was last told in the log, and how many were not since then.
+    told: Cell<Option<UnixMillis>>,
+    untold: Cell<u64>,
+}
 
 /// The place of one of them.
 struct Place<'a> {
@@ -56,7 +65,7 @@ struct Place<'a> {
 impl Handshakes {
     /// A place for one more.
     fn enter(&self) -> Place<'_> {
-        let mut line = self.0.borrow_mut();
+        let mut line = self.line.borrow_mut();
         if line.len() >= HANDSHAKES_MAX
             && let Some(oldest) = line.pop_front()
         {
@@ -66,11 +75,35 @@ impl Handshakes {
         line.push_back(Rc::clone(&gives_way));
         Place { line: self, gives_way }
     }
+
+    /// Whether a failure is told in the log now: then how many were not told before it.
+    fn tells(&self, now: UnixMillis) -> Option<u64> {
+        let since_ms = self.told.get().map(|told| now.0.abs_diff(told.0));
+        if since_ms.is_some_and(|since_ms| since_ms < FAILURE_PAUSE_MS) {
+            self.untold.set(self.untold.get() + 1);
+            return None;
+        }
+        self.told.set(Some(now));
+        Some(self.untold.take())
+    }
+}
+
+/// Counts a failure, and tells it in the log, where it is not one of many.
+fn failed(core: &Core, port: &HttpPort, client: SocketAddr, why: &dyn std::fmt::Display) {
+    core.count(Counter::TlsFailures, 1);
+    match core.handshakes.tells(core.now()) {
+        None => tracing::debug!("port {}: {client}: {why}", port.name),
+        Some(0) => tracing::warn!("port {}: no TLS with {client}: {why}", port.name),
+        Some(more) => tracing::warn!(
+            "port {}: no TLS with {client}: {why} ({more} more clients have failed before)",
+            port.name
+        ),
+    }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.line.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.gives_way));
+        self.line.line.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.gives_way));
     }
 }
 
@@ -87,8 +120,7 @@ pub(crate) async fn accept(
     deadline.arm_in_line(start_time);
     let first = deadline.guard(pin!(first_byte(&stream))).await.ok()??;
     if first != HANDSHAKE_RECORD {
-        core.count(Counter::TlsFailures, 1);
-        tracing::debug!("port {}: {client} does not speak TLS", port.name);
+        failed(core, port, client, &"what it sends is no TLS");
         if first.is_ascii_uppercase() {
             deadline.arm(REFUSAL_TIME);
             _ = deadline.guard(pin!(refuse(&stream))).await;
@@ -117,8 +149,7 @@ pub(crate) async fn accept(
             Some(stream)
         }
         Err(fault) => {
-            core.count(Counter::TlsFailures, 1);
-            tracing::debug!("port {}: {client}: {fault}", port.name);
+            failed(core, port, client, &fault);
             None
         }
     }
@@ -174,17 +205,27 @@ mod tests {
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
     }
 
+    #[test]
+    fn of_many_failures_the_log_tells_one_and_the_number() {
+        let handshakes = Handshakes::default();
+        assert_eq!(handshakes.tells(UnixMillis(5_000)), Some(0));
+        assert_eq!(handshakes.tells(UnixMillis(5_001)), None);
+        assert_eq!(handshakes.tells(UnixMillis(14_999)), None);
+        assert_eq!(handshakes.tells(UnixMillis(15_000)), Some(2));
+        assert_eq!(handshakes.tells(UnixMillis(25_000)), Some(0));
+    }
+
     #[tokio::test]
     async fn at_the_bound_the_oldest_handshake_gives_way() {
         let handshakes = Handshakes::default();
         let mut places: Vec<_> = (0..HANDSHAKES_MAX).map(|_| handshakes.enter()).collect();
         drop(places.remove(0));
         let last = handshakes.enter();
-        assert_eq!(handshakes.0.borrow().len(), HANDSHAKES_MAX);
+        assert_eq!(handshakes.line.borrow().len(), HANDSHAKES_MAX);
         let next = handshakes.enter();
         places.remove(0).gives_way.notified().await;
-        assert_eq!(handshakes.0.borrow().len(), HANDSHAKES_MAX);
+        assert_eq!(handshakes.line.borrow().len(), HANDSHAKES_MAX);
         drop((last, next, places));
-        assert!(handshakes.0.borrow().is_empty());
+        assert!(handshakes.line.borrow().is_empty());
     }
 }

@@ -372,6 +372,13 @@ impl Request {
             (Some(site), Some(path)) => self.url.set_parts(scheme, site, path).map_err(invalid)?,
             _ => self.url.set_from_request(&self.head, scheme, default_host).map_err(invalid)?,
         }
+        // The port decides, not what the client writes: what came over a plain connection must not
+        // be what clients of https get.
+        if matches!(self.url.scheme(), b"http" | b"https") && self.url.scheme() != scheme {
+            let authority = self.url.authority().to_vec();
+            let path = self.url.path_and_query().to_vec();
+            self.url.set_parts(scheme, &authority, &path).map_err(invalid)?;
+        }
         match port.vport {
             None => Ok(()),
             Some(0) => self.set_url_port(facts.local.port()),

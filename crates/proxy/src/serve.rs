@@ -53,6 +53,9 @@ pub async fn serve_connection(
         return;
     }
     if port.tls.is_some() {
+        if core.io.is_draining() {
+            return connection.end();
+        }
         let shaking = Box::pin(handshake::accept(&core, stream, client, &port));
         let secured = tokio::select! {
             secured = shaking => secured,

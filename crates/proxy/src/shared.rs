@@ -41,10 +41,23 @@ pub trait InternalPages: Send + Sync {
 fn begin(snapshot: &Snapshot, cores: usize, earlier: Option<&Snapshot>) {
     let generation = 1 + earlier.map_or(0, Snapshot::generation);
     snapshot.begin(generation, cores, earlier);
+    if has_private_keys(&snapshot.config)
+        && let Err(error) = humboldt_sys::core_dumps::forbid()
+    {
+        tracing::warn!("a core dump of this process may have keys in it: {error}");
+    }
     if let Some(logins) = &snapshot.logins {
         let earlier = earlier.and_then(|earlier| earlier.logins.as_ref());
         logins.logins.begin(earlier.map(|earlier| &earlier.logins));
     }
+}
+
+/// Whether the program has private keys of certificates in its memory.
+fn has_private_keys(config: &humboldt_conf::Config) -> bool {
+    let mut peers = config.cache_peer.iter().filter_map(|peer| peer.tls.as_ref());
+    !config.https_port.is_empty()
+        || config.tls_outgoing_options.certificate.is_some()
+        || peers.any(|tls| tls.certificate.is_some())
 }
 
 /// Whether a page is closed to everybody (`cachemgr_passwd`).

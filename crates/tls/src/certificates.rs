@@ -2,22 +2,24 @@
 
 use humboldt_base::certificate::{Certificate, Name};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::x509::X509Name;
+use x509_parser::der_parser::asn1_rs::Tag;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 /// Most bytes of a value that is kept, and most attributes of a name.
 const VALUE_BYTES_MAX: usize = 1024;
 const ATTRIBUTES_MAX: usize = 64;
 
-/// The facts of a certificate in DER form; `None` if it cannot be read.
+/// The facts of a certificate in DER form; `None` if it, or a value of its names, cannot be read.
 pub fn certificate_facts(der: &[u8]) -> Option<Certificate> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
-    Some(Certificate { subject: name(certificate.subject()), issuer: name(certificate.issuer()) })
+    let (subject, issuer) = (name(certificate.subject())?, name(certificate.issuer())?);
+    Some(Certificate { subject, issuer })
 }
 
-fn name(name: &X509Name<'_>) -> Name {
+fn name(name: &X509Name<'_>) -> Option<Name> {
     let mut found = Name::default();
     for attribute in name.iter_attributes().take(ATTRIBUTES_MAX) {
-        let value = attribute.as_str().unwrap_or_default();
+        let value = text(attribute)?;
         // What could end a line of a log is not passed on.
         let clean = |c: char| if c.is_control() { '?' } else { c };
         let value: String = value.chars().map(clean).take(VALUE_BYTES_MAX).collect();
@@ -26,7 +28,28 @@ fn name(name: &X509Name<'_>) -> Name {
         found.line.push_str(&format!("/{name}={value}"));
         found.attributes.push((name, number, value));
     }
-    found
+    Some(found)
+}
+
+/// A value in any of the forms that it may have (RFC 5280 4.1.2.4).
+fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let bytes = attribute.as_slice();
+    match attribute.attr_value().tag() {
+        Tag::BmpString => {
+            let (units, rest) = bytes.as_chunks::<2>();
+            let units = units.iter().map(|unit| u16::from_be_bytes(*unit));
+            let text: Result<String, _> = char::decode_utf16(units).collect();
+            text.ok().filter(|_| rest.is_empty())
+        }
+        Tag::UniversalString => {
+            let (units, rest) = bytes.as_chunks::<4>();
+            let units = units.iter().map(|unit| char::from_u32(u32::from_be_bytes(*unit)));
+            units.collect::<Option<String>>().filter(|_| rest.is_empty())
+        }
+        // OpenSSL and others take it for Latin-1.
+        Tag::T61String => Some(bytes.iter().copied().map(char::from).collect()),
+        _ => attribute.as_str().ok().map(str::to_owned),
+    }
 }
 
 /// The short names that OpenSSL has for attributes.

@@ -19,8 +19,8 @@ use crate::provider::{provider, versions};
 
 /// The settings of a port, shared by all its connections on all cores. Sessions are resumed by
 /// tickets, so that any core can go on with a session that another one began. A reconfiguration
-/// makes new settings, whose tickets have new keys: what was changed, such as a revocation, holds
-/// for resumed sessions too.
+/// makes new settings, whose tickets have new keys. Ports that ask for certificates of clients have
+/// no tickets: each connection has its own, which is verified.
 #[derive(Clone)]
 pub struct ServerSide {
     config: Arc<ServerConfig>,
@@ -56,7 +56,9 @@ impl ServerSide {
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.ignore_client_order = port.settings.prefers_own_order;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        match port.settings.resumes {
+        // The library does not verify a certificate again when its session is resumed, and each
+        // resumption brings a new ticket: a client would be known for ever.
+        match port.settings.resumes && port.clients.is_none() {
             true => {
                 config.ticketer = aws_lc_rs::Ticketer::new()
                     .map_err(|error| SetupProblem::Settings(error.to_string()))?;
@@ -85,14 +87,14 @@ pub(crate) fn identity(
     let key = provider.key_provider.load_private_key(key).map_err(|why| bad(why.to_string()))?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            Err(SetupProblem::Mismatch {
-                certificate: pair.certificate.clone(),
-                key: key_file.clone(),
-            })
-        }
         // They fit together, or the library cannot tell.
-        _ => Ok(identity),
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(identity),
+        Err(Error::InconsistentKeys(_)) => Err(SetupProblem::Mismatch {
+            certificate: pair.certificate.clone(),
+            key: key_file.clone(),
+        }),
+        // The certificate cannot be read.
+        Err(why) => Err(SetupProblem::Settings(format!("{}: {why}", pair.certificate))),
     }
 }
 

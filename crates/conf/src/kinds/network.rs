@@ -582,7 +582,7 @@ mod tests {
         );
         let secure = |option: &str| match option.split_once('=') {
             Some(("tls-cert" | "cert", _)) => format!("https_port 80 {option}"),
-            _ => format!("https_port 80 tls-cert=/x {option}"),
+            _ => format!("https_port 80 tls-cert=/x clientca=/x {option}"),
         };
         let example = |name: &str| match name.trim_start_matches("tls-") {
             "min-version" => "=1.3",

@@ -401,6 +401,7 @@ mod tests {
             "login" => "=a:b",
             "connection-auth" => "=auto",
             "tls-min-version" => "=1.2",
+            "tls-default-ca" => "=off",
             "tls-options" | "ssloptions" => "=NO_SSLv3",
             "tls-cipher" | "sslcipher" => "=HIGH",
             "tls-flags" | "sslflags" => "=NO_DEFAULT_CA",

@@ -109,9 +109,18 @@ impl TlsReader {
             "capath" => self.directories.push(text()?),
             "crlfile" => self.revocations.push(text()?),
             "clientca" if side == Side::Port => self.client_authorities.push(text()?),
-            "default-ca" => self.default_authorities = Some(value != Some("off")),
+            "default-ca" => {
+                self.default_authorities = Some(match value {
+                    None | Some("on") => true,
+                    Some("off") => false,
+                    Some(other) => {
+                        let problem = token.error(format!("`{other}` is neither `on` nor `off`"));
+                        return Err(problem.with_help("write `default-ca=off`"));
+                    }
+                });
+            }
             "cipher" => self.ciphers(&text()?, token, line)?,
-            "options" => self.options(&text()?, token, line)?,
+            "options" => self.options(side, &text()?, token, line)?,
             "flags" => self.flags(side, &text()?, token, line)?,
             "min-version" => self.min_version(&text()?, token, line)?,
             "version" => self.version(&text()?, token)?,
@@ -187,12 +196,21 @@ impl TlsReader {
         Ok(())
     }
 
-    fn options(&mut self, list: &str, token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
+    fn options(
+        &mut self,
+        side: Side,
+        list: &str,
+        token: &Token,
+        line: &mut Line<'_>,
+    ) -> Result<(), Problem> {
         for word in list.split([',', ':']).filter(|word| !word.is_empty()) {
             match word {
                 "NO_TLSv1_2" => self.settings.allows_tls12 = false,
                 "NO_TLSv1_3" => self.settings.allows_tls13 = false,
                 "NO_TICKET" => self.settings.resumes = false,
+                "CIPHER_SERVER_PREFERENCE" if side == Side::Server => {
+                    line.warn(token, format!("`{word}` has no effect: the server chooses"), None);
+                }
                 "CIPHER_SERVER_PREFERENCE" => self.settings.prefers_own_order = true,
                 "NO_SSLv2"
                 | "NO_SSLv3"
@@ -205,6 +223,11 @@ impl TlsReader {
                 | "NO_RENEGOTIATION"
                 | "NO_SESSION_RESUMPTION_ON_RENEGOTIATION"
                 | "EPHEMERAL_RSA" => {}
+                // A slip must not leave a version on that somebody wants to be off.
+                other if other.contains("TLSv") || other.contains("SSLv") => {
+                    let problem = token.error(format!("`{other}` is not an option of a version"));
+                    return Err(problem.with_help("write NO_TLSv1_2 or NO_TLSv1_3"));
+                }
                 other => {
                     let message = format!("`{other}` has no effect: it is a setting of OpenSSL");
                     line.warn(token, message, None);
@@ -265,16 +288,30 @@ impl TlsReader {
             let problem = line.name.error("revocations are to be looked up, and no file names any");
             return Err(problem.with_help("name one with `crlfile=`"));
         }
+        if !self.settings.allows_tls12 && !self.settings.allows_tls13 {
+            let message = "no version is left: TLS 1.2 and 1.3 are the ones that are spoken";
+            return Err(line.name.error(message));
+        }
         Ok(())
     }
 
     /// The TLS of a port.
-    pub(super) fn port(self, line: &Line<'_>, location: Location) -> Result<TlsPort, Problem> {
+    pub(super) fn port(self, line: &mut Line<'_>, location: Location) -> Result<TlsPort, Problem> {
         self.check(line)?;
         if self.certificates.is_empty() {
             let problem = line.name.error("a port with TLS needs a certificate");
             return Err(problem
                 .with_help("write `tls-cert=FILE`, and `tls-key=FILE` if the key is elsewhere"));
+        }
+        let judges = !self.authorities.is_empty()
+            || !self.directories.is_empty()
+            || !self.revocations.is_empty()
+            || self.asks_conditionally;
+        if judges && self.client_authorities.is_empty() {
+            let name = line.name.clone();
+            let message =
+                "no client is asked for a certificate, as in Squid: only `clientca=` asks";
+            line.warn(&name, message, Some("name the authority with `clientca=`"));
         }
         let asks = !self.client_authorities.is_empty() && !self.asks_never;
         // As in Squid, other authorities count in place of those that clients are told of.
@@ -376,6 +413,42 @@ mod tests {
             false => format!("http_port 1\ntls_outgoing_options {option}"),
         };
         options::tests::check_rows(OPTIONS, line, example);
+    }
+
+    #[test]
+    fn trust_in_the_authorities_of_the_system_is_not_widened_by_a_slip() {
+        for (value, wanted) in
+            [("", Some(true)), ("=on", Some(true)), ("=off", Some(false)), ("=no", None)]
+        {
+            let (config, errors, _) =
+                parse(&format!("https_port 2 tls-cert=/c clientca=/a tls-default-ca{value}"));
+            let clients =
+                config.https_port.first().and_then(|port| port.tls.as_ref()?.clients.as_ref());
+            assert_eq!(clients.map(|clients| clients.trusts_system), wanted, "{value} {errors}");
+            assert_eq!(errors.is_empty(), wanted.is_some(), "{value}");
+        }
+        let (_, errors, _) = parse("tls_outgoing_options default-ca=none");
+        assert!(errors.contains("neither `on` nor `off`"), "{errors}");
+    }
+
+    #[test]
+    fn options_that_would_do_nothing_are_named() {
+        for option in ["cafile=/a", "capath=/d", "crlfile=/r", "sslflags=CONDITIONAL_AUTH"] {
+            let (_, errors, warnings) = parse(&format!("https_port 2 tls-cert=/c {option}"));
+            assert_eq!(errors, "", "{option}");
+            assert!(warnings.contains("only `clientca=` asks"), "{option}: {warnings}");
+            let asking = format!("https_port 2 tls-cert=/c clientca=/a {option}");
+            assert_eq!(parse(&asking).2, "", "{option}");
+        }
+        let (_, _, warnings) = parse("tls_outgoing_options options=CIPHER_SERVER_PREFERENCE");
+        assert!(warnings.contains("the server chooses"), "{warnings}");
+        for (line, wanted) in [
+            ("https_port 2 tls-cert=/c tls-options=NO_TLSv1.3", "not an option of a version"),
+            ("tls_outgoing_options min-version=1.3 options=NO_TLSv1_3", "no version is left"),
+            ("tls_outgoing_options options=NO_TLSv1_3 min-version=1.3", "no version is left"),
+        ] {
+            assert!(parse(line).1.contains(wanted), "{line}: {}", parse(line).1);
+        }
     }
 
     #[test]

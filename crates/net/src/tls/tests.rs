@@ -227,3 +227,132 @@ async fn tls_goes_over_tls() {
     poll_fn(|cx| theirs.poll_shut_down_write(cx)).await.expect("ended");
     assert_eq!(read_some(&ours, 10).await.expect("read"), b"");
 }
+
+/// The handshake of a server whose session is wanted itself.
+async fn shake_by_hand(carrier: &Stream, mut session: ServerConnection) -> ServerConnection {
+    loop {
+        while session.wants_write() {
+            poll_fn(|cx| carrier.poll_write_ready(cx)).await.expect("writable");
+            session.write_tls(&mut Writer(carrier)).expect("sent");
+        }
+        if !session.is_handshaking() {
+            return session;
+        }
+        let read = read_some(carrier, HANDSHAKE_BYTES).await.expect("read");
+        session.read_tls(&mut &read[..]).expect("taken");
+        session.process_new_packets().expect("a valid handshake");
+    }
+}
+
+/// A sender of records that are valid and hold no data, but tickets, for a client that is given as well.
+async fn with_empty_records() -> (Stream, impl FnMut() -> Vec<u8>, Stream) {
+    use rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
+    use rustls::{ConnectionTrafficSecrets, ContentType, SupportedCipherSuite};
+
+    let (server, client) = sides(|_, _| {});
+    let mut config = (*server.config()).clone();
+    config.enable_secret_extraction = true;
+    config.send_tls13_tickets = 0;
+    let (ours, theirs) = over_tcp().await;
+    let session = ServerConnection::new(config.into()).expect("a session");
+    let (ours, session) =
+        tokio::join!(connect(ours, &client, b"a.test"), shake_by_hand(&theirs, session));
+    let Some(SupportedCipherSuite::Tls13(suite)) = session.negotiated_cipher_suite() else {
+        panic!("not TLS 1.3");
+    };
+    let (mut number, secrets) = session.dangerous_extract_secrets().expect("secrets").tx;
+    let (key, iv) = match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+        | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+        | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+        _ => panic!("another cipher"),
+    };
+    let mut encrypter = suite.aead_alg.encrypter(key, iv);
+    let next = move || {
+        // Four bytes of a head, a lifetime, an age, a nonce, the ticket, and no extensions. Empty
+        // records are bounded by the library.
+        let head = [4, 0, 0, 113, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 100];
+        let ticket = [&head[..], &[7; 100], &[0, 0]].concat();
+        let nothing = OutboundPlainMessage {
+            typ: ContentType::Handshake,
+            version: ProtocolVersion::TLSv1_3,
+            payload: OutboundChunks::Single(&ticket),
+        };
+        let record = encrypter.encrypt(nothing, number).expect("encrypted").encode();
+        number += 1;
+        record
+    };
+    (ours.expect("agreed"), next, theirs)
+}
+
+#[tokio::test]
+async fn records_without_data_end_the_connection_at_their_bound() {
+    let (ours, mut next, theirs) = with_empty_records().await;
+    let mut sent = 0;
+    // A few are nothing; more are refused, whoever waits.
+    let mut records = next();
+    sent += records.len();
+    poll_fn(|cx| theirs.poll_write_all(cx, &mut &records[..])).await.expect("sent");
+    poll_fn(|cx| carrier(&ours).poll_read_ready(cx)).await.expect("readable");
+    assert!(ours.is_reusable());
+    records.clear();
+    while sent <= 2 * EMPTY_BYTES_MAX {
+        let record = next();
+        sent += record.len();
+        records.extend(record);
+    }
+    let sending = async {
+        let mut rest = &records[..];
+        _ = poll_fn(|cx| theirs.poll_write_all(cx, &mut rest)).await;
+    };
+    let (read, ()) = tokio::join!(read_some(&ours, 4096), sending);
+    let error = read.expect_err("refused");
+    assert!(error.to_string().contains("without data"), "{error}");
+    assert!(!ours.is_reusable());
+}
+
+#[tokio::test]
+async fn what_came_before_a_fault_is_read() {
+    let (ours, theirs) = pair().await;
+    assert_eq!(theirs.try_write(b"early").expect("written"), 5);
+    let garbage = [&[23, 3, 3, 0, 40][..], &[7; 40]].concat();
+    let mut rest = &garbage[..];
+    poll_fn(|cx| carrier(&theirs).poll_write_all(cx, &mut rest)).await.expect("written");
+    let mut ahead = [0; 4096];
+    loop {
+        let seen = poll_fn(|cx| carrier(&ours).poll_peek(cx, &mut ahead)).await.expect("bytes");
+        if ahead[..seen].ends_with(&garbage) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read_some(&ours, 4096).await.expect("read"), b"early");
+    assert!(read_some(&ours, 4096).await.is_err());
+}
+
+#[test]
+fn names_of_certificates_are_read_in_every_form_or_not_at_all() {
+    use rcgen::string::{BmpString, TeletexString, UniversalString};
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
+
+    let made = |name: DnValue| {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("a certificate").der().to_vec()
+    };
+    for name in [
+        DnValue::BmpString(BmpString::try_from("alice").expect("text")),
+        DnValue::UniversalString(UniversalString::try_from("alice").expect("text")),
+        DnValue::TeletexString(TeletexString::try_from("alice").expect("text")),
+        DnValue::Utf8String("alice".to_owned()),
+    ] {
+        let facts = certificate_facts(&made(name)).expect("facts");
+        assert_eq!(facts.subject.value("CN"), Some("alice"));
+    }
+    let mut broken = made(DnValue::Utf8String("alice".to_owned()));
+    while let Some(at) = broken.windows(5).position(|part| part == b"alice") {
+        broken[at] = 0xff;
+    }
+    assert!(certificate_facts(&broken).is_none());
+}

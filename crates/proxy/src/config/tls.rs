@@ -53,8 +53,10 @@ impl Tls {
     /// The settings of a port. They are those of this configuration, even if the port was accepted
     /// on under an older one.
     pub(crate) fn port(&self, port: &HttpPort) -> Option<&ServerSide> {
+        let path = |port: &HttpPort| port.unix.as_ref().map(|unix| unix.path.clone());
         let is_same = |other: &HttpPort| {
             (other.addr, &other.host, other.port) == (port.addr, &port.host, port.port)
+                && path(other) == path(port)
         };
         self.ports.iter().find(|(other, _)| is_same(other)).map(|(_, side)| side)
     }
