@@ -20,7 +20,7 @@ const LEVEL: usize = 20_000;
 /// Most bytes that come in later, within a test, with the frames of bodies.
 const TRICKLE: usize = 1_000;
 
-const BODY: [u8; 60_000] = [b'x'; 60_000];
+static BODY: [u8; 60_000] = [b'x'; 60_000];
 
 /// One pool of class 1 for all, with these rules.
 fn pool(rules: &str) -> String {

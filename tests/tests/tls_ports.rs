@@ -232,7 +232,7 @@ fn the_scheme_is_that_of_the_port_whatever_a_client_writes() {
     let mut client = secured.world.client();
     let site = secured.site("/a");
     client.send(format!("GET {site} HTTP/1.1\r\nHost: site.test\r\n\r\n"));
-    client.response().expect(200);
+    _ = client.response().expect(200);
     let line = secured.world.proxy.logged_times("/a", 1).pop().unwrap_or_default();
     assert!(line.contains(" http://site.test"), "{line}");
     assert_eq!(succeed(secured.curl_to_site().arg(&site)), "hello");

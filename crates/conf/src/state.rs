@@ -25,6 +25,9 @@ const FILES_MAX: usize = 4096;
 /// Deepest nesting of groups of ACLs that is searched; the rules refuse deeper ones.
 const GROUP_DEPTH_MAX: usize = 16;
 
+/// Address, host name, number and path of a port.
+type PortPlace = (Option<IpAddr>, Option<String>, u16, Option<PathBuf>);
+
 /// The facts about an ACL that later lines need.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAcl {
@@ -102,8 +105,8 @@ pub(crate) struct State {
     pub(crate) acls: HashMap<String, KnownAcl>,
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
-    /// Address, host name, number and path of the ports of all kinds.
-    pub(crate) ports: Vec<(Option<IpAddr>, Option<String>, u16, Option<PathBuf>)>,
+    /// The places of the ports of all kinds.
+    pub(crate) ports: Vec<PortPlace>,
     /// There is a port of a kind that cannot be opened.
     pub(crate) has_other_ports: bool,
     /// Names of `external_acl_type`, and whether its questions name a checked user.

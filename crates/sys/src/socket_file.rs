@@ -151,7 +151,7 @@ mod tests {
         let visible = place.path().join("visible");
         let _listener = UnixListener::bind(&visible).expect("bound");
         assert!(SocketInode::open(&visible).is_err());
-        fs::set_permissions(&visible, Permissions::from_mode(0)).expect("set");
+        fs::set_permissions(&visible, Permissions::from_mode(0o000)).expect("set");
         let found = SocketInode::open(&visible).expect("ours");
         // The path may lead elsewhere meanwhile.
         let moved = place.path().join("moved");

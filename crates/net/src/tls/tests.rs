@@ -244,7 +244,7 @@ async fn shake_by_hand(carrier: &Stream, mut session: ServerConnection) -> Serve
     }
 }
 
-/// A sender of records that are valid and hold no data, but tickets, for a client that is given as well.
+/// A sender of records that are valid and hold no data, but tickets, and a client for them.
 async fn with_empty_records() -> (Stream, impl FnMut() -> Vec<u8>, Stream) {
     use rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
     use rustls::{ConnectionTrafficSecrets, ContentType, SupportedCipherSuite};

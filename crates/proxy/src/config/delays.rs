@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 /// dropped, at most once in a second; clients without a place share [`REST_BUCKETS`].
 const DELAY_BUCKETS_MAX: usize = 65_536;
 
-/// Buckets for the clients without a place: which of them one has follows from its property, so that
-/// one who takes much does not slow down all others.
+/// Buckets for the clients without a place: which of them one has follows from its property, so
+/// that one who takes much does not slow down all others.
 const REST_BUCKETS: usize = 256;
 
 /// Least time in ns between two looks for full buckets.

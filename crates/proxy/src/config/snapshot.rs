@@ -172,12 +172,7 @@ impl Snapshot {
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
             head_limits: HeadLimits {
-                whitespace: match config.uri_whitespace {
-                    UriWhitespace::Deny => TargetWhitespace::Refused,
-                    UriWhitespace::Strip => TargetWhitespace::Removed,
-                    UriWhitespace::Encode => TargetWhitespace::Encoded,
-                    UriWhitespace::Chop => TargetWhitespace::CutOff,
-                },
+                whitespace: whitespace(config.uri_whitespace),
                 ..limits(config.request_header_max_size, config.request_header_max_fields)
             },
             reply_limits: HeadLimits {
@@ -391,6 +386,15 @@ fn logs_any(config: &Config, codes: &[LogCode]) -> bool {
 /// `address` or `address:port`; port 53 by default.
 fn name_server(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, DNS_PORT)))
+}
+
+fn whitespace(treatment: UriWhitespace) -> TargetWhitespace {
+    match treatment {
+        UriWhitespace::Deny => TargetWhitespace::Refused,
+        UriWhitespace::Strip => TargetWhitespace::Removed,
+        UriWhitespace::Encode => TargetWhitespace::Encoded,
+        UriWhitespace::Chop => TargetWhitespace::CutOff,
+    }
 }
 
 fn limits(max_bytes: u64, max_fields: usize) -> HeadLimits {

@@ -12,8 +12,8 @@
 //! The client stays with the fetch, and keeps its pages, until it has found the rest. The copy on
 //! disk is not used: a newer answer may replace it before it is complete. If no search succeeds,
 //! the others keep waiting for this client as long as it takes bytes. If it takes none for
-//! [`HELD_UP_MAX`] while they wait, it is cut off. So is a client that a delay pool holds back, even
-//! if it takes some: the others are not slowed down by a limit that is not theirs.
+//! [`HELD_UP_MAX`] while they wait, it is cut off. So is a client that a delay pool holds back,
+//! even if it takes some: the others are not slowed down by a limit that is not theirs.
 
 use std::future::Future;
 use std::pin::Pin;
