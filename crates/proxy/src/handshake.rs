@@ -1,8 +1,8 @@
 //! The handshakes of clients that speak TLS.
 //!
 //! A session begins with the first byte of a client, and a client that does not get on gives way to
-//! newer ones: of a flood of handshakes the oldest are closed, and an honest client, which needs one
-//! more turn of its network only, gets through.
+//! newer ones: of a flood of handshakes the oldest are closed, and an honest client, which needs
+//! one more turn of its network only, gets through.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
