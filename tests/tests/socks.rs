@@ -264,3 +264,37 @@ fn a_port_for_socks_alone_speaks_no_http() {
     stream.write_all(&request(1, world.origin.address())).expect("sent");
     assert!(all(&mut stream).starts_with(b"HTTP/1.1 400 "));
 }
+
+#[test]
+fn a_client_pool_holds_back_both_protocols_of_a_port_with_socks() {
+    const LEVEL: usize = 20_000;
+    let (world, port) = world(&format!(
+        "acl slow myportname socks\nclient_delay_pools 1\nclient_delay_parameters 1 1 {LEVEL}\n\
+         client_delay_initial_bucket_level 50\nclient_delay_access 1 allow slow\n"
+    ));
+    world.origin.on("/big", Reply::ok(vec![b'x'; 3 * LEVEL]));
+    let ask = format!("GET /big HTTP/1.1\r\nHost: {}\r\n\r\n", world.origin.address());
+    let get = format!("GET {} HTTP/1.1\r\nHost: a.test\r\n\r\n", world.target("/big"));
+    let by_socks = [GREETING, &request(1, world.origin.address()), ask.as_bytes()].concat();
+    // The two share a bucket, which is half full.
+    let mut streams = [by_socks, get.into_bytes()].map(|message| {
+        let mut stream = connect(port);
+        stream.write_all(&message).expect("sent");
+        stream
+    });
+    let mut other = world.client();
+    other.request("GET", &world.target("/big"), &[], b"");
+    assert_eq!(other.response().expect(200).body.len(), 3 * LEVEL);
+    let got: usize = streams.iter_mut().map(what_comes).sum();
+    assert!((LEVEL / 4..LEVEL).contains(&got), "{got}");
+}
+
+/// Bytes that come without a pause.
+fn what_comes(stream: &mut TcpStream) -> usize {
+    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a limit");
+    let (mut buffer, mut bytes) = ([0; 4096], 0);
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        bytes += read;
+    }
+    bytes
+}

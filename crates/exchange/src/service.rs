@@ -74,7 +74,9 @@ pub async fn serve_with_socks<S: Service>(
     settings: SocksSettings,
 ) {
     let service = service.as_ref();
-    let begun = Box::pin(socks::begin(H1Client::new(io, stream), settings)).await;
+    let mut client = H1Client::new(io, stream);
+    client.limit_connection(service.limits());
+    let begun = Box::pin(socks::begin(client, settings)).await;
     let client = match begun {
         Begun::Http(client) => {
             return serve_in_turn(io, ClientExchange::H1(client), service).await;

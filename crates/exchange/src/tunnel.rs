@@ -455,6 +455,10 @@ pub async fn relay(
     .await;
     let total = up.moved_bytes + down.moved_bytes;
     io.count(Counter::TunnelBytes, total - moved);
+    if let Some(meter) = meter.as_mut().filter(|_| total > moved) {
+        // It is over in any case.
+        _ = meter(total - moved);
+    }
     io.count(Counter::ClientOutBytes, down.moved_bytes);
     if over.is_some() {
         // Who has got an end has got all that comes before it.

@@ -193,6 +193,8 @@ fn log(core: &Core, request: &Request, tag: Tag, query: &Query<'_>, reply_bytes:
         method: b"ICP_QUERY",
         url: query.url,
         notes: Some(&request.notes),
+        generation: request.snapshot().generation(),
+        number: core.next_number(),
         ..AccessRecord::new(now, client)
     };
     for log in core.access_logs().iter() {
@@ -202,7 +204,8 @@ fn log(core: &Core, request: &Request, tag: Tag, query: &Query<'_>, reply_bytes:
             None => break,
             Some(sink) if sink.is_none() => {}
             Some(sink) => {
-                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+                let (strip, most) = (log.strip_query_terms, sink.line_bytes_max());
+                sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
             }
         }
     }

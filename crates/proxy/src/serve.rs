@@ -56,7 +56,7 @@ pub async fn serve_connection(
         if core.io.is_draining() {
             return connection.end();
         }
-        let shaking = Box::pin(handshake::accept(&core, stream, client, &port));
+        let shaking = Box::pin(handshake::accept(&core, stream, connection.facts.client, &port));
         let secured = tokio::select! {
             secured = shaking => secured,
             () = core.io.drain.notified() => None,

@@ -114,7 +114,7 @@ impl Asked {
 
     /// The same at one of the ports of a proxy: which one is not known.
     pub(super) fn of_a_log(self, snapshot: &Snapshot) -> Self {
-        let mut ports = snapshot.config.http_port.iter();
+        let mut ports = snapshot.config.ports();
         let is_internal = ports.any(|port| self.is_own_page(snapshot, port));
         Self { is_internal, ..self }
     }

@@ -100,13 +100,17 @@ impl<'a> Line<'a> {
         let time = words.next()?.split('.').next()?;
         let client = words.nth(1)?;
         let code = words.next()?;
+        // Questions of other caches (ICP): `http_access` is not asked about them.
+        if code.starts_with("UDP_") {
+            return None;
+        }
         let method = words.nth(1)?;
         let (url, user) = (words.next()?, words.next()?);
         let way = words.next().unwrap_or_default();
         Some(Self {
             time_s: time.parse().ok()?,
             client: client.parse().ok()?,
-            was_denied: is_denied(code) && !way.starts_with(AFTER_A_WAY),
+            was_denied: is_denied(code) && !AFTER_A_WAY.iter().any(|one| way.starts_with(one)),
             method,
             url,
             user: Some(user).filter(|user| *user != "-"),
@@ -116,7 +120,7 @@ impl<'a> Line<'a> {
 
 /// The way of a request that was refused when its server was to be connected to
 /// (`private_destinations`).
-const AFTER_A_WAY: &str = "HIER_DIRECT/";
+const AFTER_A_WAY: [&str; 2] = ["HIER_DIRECT/", "ORIGINAL_DST/"];
 
 /// Whether `http_access` has refused. `TCP_DENIED_REPLY` is about the answer, 429 about a budget.
 fn is_denied(code: &str) -> bool {

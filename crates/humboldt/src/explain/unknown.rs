@@ -20,7 +20,7 @@ impl Missing {
         use AclKind as K;
         match kind {
             K::Tag | K::ExtUser | K::ExtUserRegex | K::Note | K::Random | K::LocalIp => true,
-            K::MaxConn | K::MaxUserIp => true,
+            K::MaxConn | K::MaxUserIp | K::UserCert | K::CaCert => true,
             K::Browser | K::ReqHeader | K::RefererRegex | K::ReqMimeType => self.fields,
             K::LocalPort | K::MyPortName => self.fields,
             K::UrlRegex | K::UrlPathRegex => self.query,
