@@ -8,6 +8,14 @@ use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// The fields of a request to switch to WebSocket.
+pub const WEB_SOCKET: [(&str, &str); 4] = [
+    ("Connection", "upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
+
 /// An answer as it came.
 #[derive(Clone, Debug)]
 pub struct Response {

@@ -22,7 +22,7 @@ pub mod spaces;
 pub mod wait;
 pub mod world;
 
-pub use client::{Client, Response};
+pub use client::{Client, Response, WEB_SOCKET};
 pub use origin::{Origin, Reply};
 pub use proxy::Proxy;
 pub use scripts::Scripts;

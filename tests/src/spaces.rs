@@ -7,6 +7,8 @@ use crate::skip;
 use crate::wait::until;
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Runs a test of the same program in a network of its own; says so where that is not possible.
@@ -55,6 +57,30 @@ impl Space {
             (its != own).then_some(())
         });
         space
+    }
+
+    /// nginx that listens there and answers everything with this text. It keeps its files in the
+    /// folder. Returns when it can be reached from here.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn nginx(&self, folder: &Path, listen: &str, says: &str) -> Self {
+        let settings = folder.join("nginx.conf");
+        let dir = folder.display();
+        let text = format!(
+            "daemon off;\nmaster_process off;\npid {dir}/nginx.pid;\nerror_log {dir}/error.log;\n\
+             events {{}}\nhttp {{\n  access_log off;\n\
+             server {{ listen {listen}; location / {{ return 200 {says}; }} }}\n}}\n"
+        );
+        fs::write(&settings, text).expect("settings");
+        let mut nginx = self.command("nginx");
+        nginx.arg("-c").arg(&settings);
+        nginx.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
+        let nginx = Self(nginx);
+        until("nginx", || TcpStream::connect(listen).ok());
+        nginx
     }
 
     /// A program that runs there.

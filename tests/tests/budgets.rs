@@ -3,7 +3,7 @@
 use humboldt_tests::proxy::{self, open_folder};
 use humboldt_tests::scripts::Scripts;
 use humboldt_tests::wait::{Gate, until};
-use humboldt_tests::{Client, Origin, Reply, Response, World};
+use humboldt_tests::{Client, Origin, Reply, Response, WEB_SOCKET, World};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -283,13 +283,7 @@ fn tunnels_are_counted_while_they_are_open() {
     drop(second);
     // One by Upgrade is one too.
     let world = self::world("client_budget tunnels=0\n");
-    let upgrade = [
-        ("Connection", "upgrade"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ];
-    let _ = world.ask("GET", "/a", &upgrade).expect(429);
+    let _ = world.ask("GET", "/a", &WEB_SOCKET).expect(429);
     assert_eq!(world.origin.count("/a"), 0);
     // A tunnel that is never made gives its place back.
     let world = self::world("client_budget tunnels=2\n");

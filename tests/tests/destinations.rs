@@ -7,8 +7,7 @@ use humboldt_tests::spaces::{Space, in_a_namespace, ip};
 use humboldt_tests::wait::{Gate, free_listener, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, Response};
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
 /// An address that is public, and where nobody is.
@@ -450,19 +449,6 @@ fn explain_knows_private_destinations() {
     assert!(text.contains("are not known here (--dst)"), "{text}");
 }
 
-/// A server at a public address, in a network of its own.
-const NGINX: &str = "\
-daemon off;
-master_process off;
-pid {dir}/nginx.pid;
-error_log {dir}/error.log;
-events {}
-http {
-  access_log off;
-  server { listen 192.0.2.10:8080; location / { return 200 public; } }
-}
-";
-
 #[test]
 fn public_addresses_are_open_but_for_those_of_this_machine() {
     in_a_namespace("a_public_server_and_this_machine");
@@ -482,15 +468,7 @@ fn a_public_server_and_this_machine() {
     ip("link set out up");
     server.run("link set eth0 up");
     server.run("address add 192.0.2.10/24 dev eth0");
-    let settings = folder.path().join("nginx.conf");
-    let text = NGINX.replace("{dir}", &folder.path().display().to_string());
-    fs::write(&settings, text).expect("settings");
-    let mut nginx = server.command("nginx");
-    nginx.arg("-c").arg(&settings);
-    nginx.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
-    let _nginx = Space(nginx);
-    until("nginx", || TcpStream::connect("192.0.2.10:8080").ok());
+    let _nginx = server.nginx(folder.path(), "192.0.2.10:8080", "public");
     let own = Origin::on_listener(TcpListener::bind("0.0.0.0:8080").expect("all addresses"));
     own.on("/", Reply::ok("SECRET"));
     let dns = NameServer::new();

@@ -3,7 +3,7 @@
 
 use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::wait::{LIMIT, free_listener, until};
-use humboldt_tests::{Client, Origin, Proxy, Reply, Response, Scripts, proxy};
+use humboldt_tests::{Client, Origin, Proxy, Reply, Response, Scripts, WEB_SOCKET, proxy};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,6 @@ use std::time::Instant;
 
 /// A forbidden address.
 const BAD: &str = "acl bad dst 127.0.0.2\nhttp_access deny bad\n";
-
-/// The fields of a request to switch to WebSocket.
-const WEB_SOCKET: [(&str, &str); 4] = [
-    ("Connection", "upgrade"),
-    ("Upgrade", "websocket"),
-    ("Sec-WebSocket-Version", "13"),
-    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-];
 
 /// Two origins with one port: the one at 127.0.0.1 that clients may ask, and one at 127.0.0.2 with
 /// a secret.

@@ -10,7 +10,6 @@ use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
 
 /// The packet filter of the router. Two addresses of servers are its own, to keep this small.
 const FILTER: &str = "\
@@ -57,19 +56,6 @@ table ip transparent {
     meta l4proto tcp socket transparent 1 meta mark set 1 accept
     iifname gate tcp dport 80 tproxy to :3129 meta mark set 1 accept
   }
-}
-";
-
-/// Its server says who asks.
-const NGINX: &str = "\
-daemon off;
-master_process off;
-pid {dir}/nginx.pid;
-error_log {dir}/error.log;
-events {}
-http {
-  access_log off;
-  server { listen 192.0.2.1:80; location / { return 200 $remote_addr; } }
 }
 ";
 
@@ -219,16 +205,8 @@ fn start_server(server: &Space, folder: &std::path::Path) -> Space {
     server.run("address add 192.0.2.1/32 dev lo");
     server.run("route add default via 10.98.0.1");
     ip("route add 192.0.2.0/24 via 10.98.0.2");
-    let settings = folder.join("nginx.conf");
-    let text = NGINX.replace("{dir}", &folder.display().to_string());
-    fs::write(&settings, text).expect("settings");
-    let mut nginx = server.command("nginx");
-    nginx.arg("-c").arg(&settings);
-    nginx.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let nginx = nginx.spawn().unwrap_or_else(|error| panic!("not there: nginx: {error}"));
-    let nginx = Space(nginx);
-    until("nginx", || TcpStream::connect("192.0.2.1:80").ok());
-    nginx
+    // It says who asks.
+    server.nginx(folder, "192.0.2.1:80", "$remote_addr")
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use humboldt_tests::proxy;
 use humboldt_tests::scripts::Scripts;
 use humboldt_tests::wait::until;
-use humboldt_tests::{Client, Proxy, Reply, World};
+use humboldt_tests::{Client, Proxy, Reply, WEB_SOCKET, World};
 use rustix::process::Signal;
 
 /// The password is `secret`.
@@ -402,13 +402,7 @@ fn a_reconfiguration_closes_the_tunnels_that_it_refuses_if_it_says_so() {
 /// An upgraded connection of a client.
 fn websocket(world: &World) -> Client {
     let mut client = world.client();
-    let fields = [
-        ("Connection", "Upgrade"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ];
-    client.request("GET", &world.target("/socket"), &fields, b"");
+    client.request("GET", &world.target("/socket"), &WEB_SOCKET, b"");
     let _ = client.response().expect(101);
     client
 }

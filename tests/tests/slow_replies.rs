@@ -5,7 +5,7 @@ use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::message::Head;
 use humboldt_tests::origin::Wire;
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
-use humboldt_tests::{Client, Origin, Proxy, Reply, Response};
+use humboldt_tests::{Client, Origin, Proxy, Reply, Response, WEB_SOCKET};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -302,14 +302,6 @@ fn an_interim_answer_waits_for_what_its_list_needs() {
         }
     }
 }
-
-/// The fields of a request to switch to WebSocket.
-const WEB_SOCKET: [(&str, &str); 4] = [
-    ("Connection", "upgrade"),
-    ("Upgrade", "websocket"),
-    ("Sec-WebSocket-Version", "13"),
-    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-];
 
 const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
                         Connection: Upgrade\r\nX-Secret: yes\r\n\

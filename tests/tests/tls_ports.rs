@@ -45,6 +45,16 @@ impl Secured {
         command
     }
 
+    /// The status that curl gets through this proxy, with a certificate of its own; 000 for none.
+    fn status_with(&self, own: Option<&Certificate>, url: &str) -> String {
+        let mut command = self.curl();
+        if let Some(own) = own {
+            command.arg("--proxy-cert").arg(&own.file).arg("--proxy-key").arg(&own.key);
+        }
+        let output = run(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(url));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// curl to the accelerator.
     fn curl_to_site(&self) -> Command {
         let mut command = Command::new(program("curl"));
@@ -285,15 +295,7 @@ fn clients_show_certificates_and_rules_and_logs_see_them() {
     let origin = &secured.world.origin;
     origin.on("/a", Reply::ok("hello"));
     let other = Authority::new("others");
-    let ask = |own: Option<&Certificate>| {
-        let mut command = secured.curl();
-        if let Some(own) = own {
-            command.arg("--proxy-cert").arg(&own.file).arg("--proxy-key").arg(&own.key);
-        }
-        let output =
-            run(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(origin.url("/a")));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let ask = |own: Option<&Certificate>| secured.status_with(own, &origin.url("/a"));
     let issue = |name: &str| {
         let subject = format!("/O=Tests/CN={name}/emailAddress={name}@a.test");
         secured.authority.issue(name, Key::Ecdsa, &subject, "")
@@ -332,15 +334,7 @@ fn required_certificates_are_required_and_revoked_ones_refused() {
     let secured = Secured { world, authority, address };
     let origin = &secured.world.origin;
     origin.on("/a", Reply::ok("hello"));
-    let ask = |own: Option<&Certificate>| {
-        let mut command = secured.curl();
-        if let Some(own) = own {
-            command.arg("--proxy-cert").arg(&own.file).arg("--proxy-key").arg(&own.key);
-        }
-        let output =
-            run(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(origin.url("/a")));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let ask = |own: Option<&Certificate>| secured.status_with(own, &origin.url("/a"));
     assert_eq!(
         (ask(Some(&good)), ask(Some(&bad)), ask(None)),
         ("200".into(), "000".into(), "000".into())

@@ -1,9 +1,10 @@
 //! Parts that every other crate may use: named limits, the clock, dates, seeded randomness, XXH3,
-//! wrapping of Markdown, annotations, token buckets, and the table of counters. Nothing here does
-//! I/O.
+//! wrapping of Markdown, annotations, token buckets, networks of clients, and the table of
+//! counters. Nothing here does I/O.
 
 pub mod certificate;
 pub mod civil;
+pub mod client_network;
 pub mod clock;
 pub mod counters;
 pub mod limits;

@@ -1,10 +1,11 @@
 //! Delays of checks after wrong passwords, so that nobody tries passwords by the thousand.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use humboldt_base::client_network::client_network;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -84,7 +85,7 @@ pub(crate) struct TooMany;
 impl Delays {
     /// Waits for a place among the checks of this address.
     pub(crate) async fn place(&self, of: IpAddr, now_ms: i64) -> Result<Place<'_>, TooMany> {
-        let of = network(of);
+        let of = client_network(of);
         let places = {
             let mut suspects = self.0.lock();
             make_room(&mut suspects, of)?;
@@ -110,9 +111,9 @@ impl Delays {
     /// the check does not begin, both in ms.
     fn reserve(&self, of: IpAddr, now_ms: i64) -> Result<(i64, i64), TooMany> {
         let mut suspects = self.0.lock();
-        let Some(suspect) = suspects.get_mut(&network(of)) else { return Ok((0, 0)) };
+        let Some(suspect) = suspects.get_mut(&client_network(of)) else { return Ok((0, 0)) };
         if suspect.users == 0 && suspect.is_forgotten(now_ms) {
-            suspects.remove(&network(of));
+            suspects.remove(&client_network(of));
             return Ok((0, 0));
         }
         suspect.refresh(now_ms);
@@ -137,7 +138,7 @@ impl Delays {
     /// Notes a wrong login.
     pub(crate) fn failed(&self, of: IpAddr, now_ms: i64) {
         let mut suspects = self.0.lock();
-        let key = network(of);
+        let key = client_network(of);
         if make_room(&mut suspects, key).is_err() {
             return;
         }
@@ -191,14 +192,6 @@ impl Drop for Place<'_> {
         if suspect.users == 0 && suspect.failures == 0 {
             suspects.remove(&self.of);
         }
-    }
-}
-
-/// One client can have all addresses of an IPv6 network of 64 bits.
-fn network(of: IpAddr) -> IpAddr {
-    match of.to_canonical() {
-        IpAddr::V4(ip) => ip.into(),
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
     }
 }
 

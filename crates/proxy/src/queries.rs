@@ -19,7 +19,7 @@ use crate::lookup::disk;
 use crate::lookup::memory;
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::access;
-use crate::transaction::logged_address;
+use crate::transaction::{self, logged_address};
 
 /// Most queries of a core that are looked up on disk at one time. Further ones are lost, as ICP
 /// allows.
@@ -197,18 +197,8 @@ fn log(core: &Core, request: &Request, tag: Tag, query: &Query<'_>, reply_bytes:
         number: core.next_number(),
         ..AccessRecord::new(now, client)
     };
-    for log in core.access_logs().iter() {
-        let says = |list: &_| access::says_at_end(list, request, None, &Late::NONE);
-        match &log.sink {
-            _ if !log.condition.as_ref().is_none_or(|list| says(list).unwrap_or(true)) => {}
-            None => break,
-            Some(sink) if sink.is_none() => {}
-            Some(sink) => {
-                let (strip, most) = (log.strip_query_terms, sink.line_bytes_max());
-                sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
-            }
-        }
-    }
+    let says = |list: &_| access::says_at_end(list, request, None, &Late::NONE);
+    transaction::append(core, &record, |list| says(list).unwrap_or(true));
 }
 
 #[cfg(test)]

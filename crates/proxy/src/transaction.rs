@@ -7,7 +7,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use humboldt_acl::Late;
+use humboldt_acl::{Late, RuleList};
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyPump, ClientExchange};
 use humboldt_http::{FieldName, ResponseHead, Version};
@@ -173,16 +173,20 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let says = |list: &_| access::says_at_end(list, request, answer, &late);
     notes::add_at_end(request, &record, |list| says(list).unwrap_or(false));
     // A request is also logged when the conditions of the log have no answer.
-    let is_wanted = |list: &_| says(list).unwrap_or(true);
+    append(core, &record, |list| says(list).unwrap_or(true));
+}
+
+/// Writes a line to each access log whose condition holds, down to the one that is `none`.
+pub(crate) fn append(core: &Core, record: &AccessRecord<'_>, holds: impl Fn(&RuleList) -> bool) {
     for log in core.access_logs().iter() {
-        let wanted = log.condition.as_ref().is_none_or(is_wanted);
+        let wanted = log.condition.as_ref().is_none_or(&holds);
         match &log.sink {
             _ if !wanted => {}
             None => break,
             Some(sink) if sink.is_none() => {}
             Some(sink) => {
                 let (strip, most) = (log.strip_query_terms, sink.line_bytes_max());
-                sink.append(core.id, |line| log.format.write_within(line, &record, strip, most));
+                sink.append(core.id, |line| log.format.write_within(line, record, strip, most));
             }
         }
     }

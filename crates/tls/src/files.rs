@@ -1,6 +1,7 @@
 //! Files of certificates, keys and revocations.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -19,9 +20,11 @@ pub trait Files {
     fn system_roots(&self) -> Vec<CertificateDer<'static>>;
 }
 
-/// The files of this machine.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct OnDisk;
+/// The files of this machine. The authorities of the system are read once, at their first use.
+#[derive(Debug, Default)]
+pub struct OnDisk {
+    system_roots: OnceLock<Vec<CertificateDer<'static>>>,
+}
 
 impl Files for OnDisk {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
@@ -38,7 +41,7 @@ impl Files for OnDisk {
 
     fn system_roots(&self) -> Vec<CertificateDer<'static>> {
         // What cannot be read is left out, as elsewhere on the system.
-        rustls_native_certs::load_native_certs().certs
+        self.system_roots.get_or_init(|| rustls_native_certs::load_native_certs().certs).clone()
     }
 }
 

@@ -44,6 +44,19 @@ pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
     }
 }
 
+/// The next client; `None` if it has gone already.
+pub(super) fn accepted(listener: &TcpListener) -> Outcome<Option<TcpStream>> {
+    match listener.accept() {
+        Ok((client, _)) => Ok(Some(client)),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The benchmarks open tens of connections, so their numbers are not used again. `None`: the client
 /// has gone already.
 fn accept(
@@ -52,15 +65,7 @@ fn accept(
     origin: SocketAddr,
     number: usize,
 ) -> Outcome<Option<Pair>> {
-    let client = match listener.accept() {
-        Ok((client, _)) => client,
-        Err(error)
-            if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let Some(client) = accepted(listener)? else { return Ok(None) };
     let pair = Pair([client, TcpStream::connect(origin)?]);
     for (side, stream) in pair.0.iter().enumerate() {
         stream.set_nonblocking(true)?;

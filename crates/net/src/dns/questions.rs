@@ -13,6 +13,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use humboldt_base::client_network::client_network;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -46,10 +47,7 @@ impl Asker {
     /// With the part of an IPv6 address that a client cannot choose itself.
     pub(super) fn folded(self) -> Self {
         match self {
-            Self::Client(ip) => match ip.to_canonical() {
-                IpAddr::V6(v6) => Self::Client(IpAddr::V6((v6.to_bits() >> 64 << 64).into())),
-                v4 @ IpAddr::V4(_) => Self::Client(v4),
-            },
+            Self::Client(ip) => Self::Client(client_network(ip)),
             Self::Proxy => Self::Proxy,
         }
     }

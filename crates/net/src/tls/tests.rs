@@ -21,7 +21,7 @@ fn sides(change: impl Fn(&mut TlsPort, &mut TlsOutgoing)) -> (ServerSide, Client
     let mut outgoing =
         TlsOutgoing { authorities: vec![path], trusts_system: false, ..Default::default() };
     change(&mut port, &mut outgoing);
-    let files: &dyn Files = &OnDisk;
+    let files: &dyn Files = &OnDisk::default();
     let server = ServerSide::new(&port, files).expect("settings of a port");
     (server, ClientSide::new(&outgoing, files).expect("settings of a client"))
 }

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_base::client_network::client_network;
 use humboldt_base::token_bucket::TokenBucket;
 use humboldt_conf::{AccessRule, Config, DelayAccess, DelayParameters, DelayRate};
 use humboldt_exchange::now_ns;
@@ -240,11 +241,7 @@ impl ClientPool {
     /// The bucket of a client. One with IPv6 has as many addresses as it likes, but one network of
     /// 64 bits.
     pub(crate) fn bucket_of(&self, ip: IpAddr) -> Arc<TokenBucket> {
-        let key = match ip {
-            IpAddr::V4(_) => ip,
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-        };
-        self.buckets().get(key, now_ns())
+        self.buckets().get(client_network(ip), now_ns())
     }
 }
 

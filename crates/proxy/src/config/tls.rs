@@ -18,21 +18,21 @@ impl Tls {
     /// # Errors
     /// Every line whose files cannot be used.
     pub(crate) fn compile(config: &Config) -> Result<Self, Vec<SetupError>> {
-        let mut tls = Self::default();
+        let (mut tls, files) = (Self::default(), OnDisk::default());
         let mut errors = Vec::new();
         let mut note = |location: &Location, problem: SetupProblem| {
             errors.push(SetupError { location: location.clone(), problem });
         };
         for port in &config.https_port {
             let Some(options) = &port.tls else { continue };
-            match ServerSide::new(options, &OnDisk) {
+            match ServerSide::new(options, &files) {
                 Ok(side) => tls.ports.push((port.clone(), side)),
                 Err(problem) => note(&options.location, problem),
             }
         }
         let options = &config.tls_outgoing_options;
         if !options.is_disabled {
-            match ClientSide::new(options, &OnDisk) {
+            match ClientSide::new(options, &files) {
                 Ok(side) => tls.outgoing = Some(side),
                 Err(problem) => note(&options.location, problem),
             }
@@ -42,7 +42,7 @@ impl Tls {
             // As in Squid, the name of a peer is that of its host.
             let name = options.name.clone().unwrap_or_else(|| peer.host.clone());
             let options = TlsOutgoing { name: Some(name), ..TlsOutgoing::clone(options) };
-            match ClientSide::new(&options, &OnDisk) {
+            match ClientSide::new(&options, &files) {
                 Ok(side) => tls.peers.push((peer.name.clone(), side)),
                 Err(problem) => note(&options.location, problem),
             }

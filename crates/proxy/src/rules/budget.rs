@@ -1,10 +1,11 @@
 //! What a request takes from the budget of its client (`client_budget`).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_acl::Question;
+use humboldt_base::client_network::{V6_PREFIX_BITS, client_network};
 use humboldt_base::counters::Counter;
 use humboldt_conf::BudgetKey;
 use humboldt_exchange::Meter;
@@ -13,12 +14,9 @@ use crate::budgets::{Exhausted, Over, Spending, TunnelPlace};
 use crate::config::budgets::BudgetLine;
 use crate::core::Core;
 use crate::helped::Facts;
-use crate::request::{Request, unmapped};
+use crate::request::Request;
 use crate::rules::denial::Refusal;
 use crate::rules::{access, login, own};
-
-/// The length of the prefix of an IPv6 network that counts as one client.
-const V6_PREFIX_BITS: u32 = 64;
 
 /// Takes a request from the budget of its client, once. Call it when the rules have let it in.
 ///
@@ -110,23 +108,12 @@ fn client(request: &Request, key: BudgetKey) -> (u8, Client<'_>) {
             return (1, Client::Told(facts));
         }
     }
-    let ip = network(unmapped(request.end_client()));
+    let ip = client_network(request.end_client());
     let bits = match ip {
         IpAddr::V4(ip) => u128::from(ip.to_bits()) | 1 << 127,
         IpAddr::V6(ip) => ip.to_bits(),
     };
     (0, Client::Address(ip, bits.to_be_bytes()))
-}
-
-/// An IPv4 address, or the network of one of IPv6: a client has all addresses of its network.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX << (128 - V6_PREFIX_BITS);
-            Ipv6Addr::from_bits(ip.to_bits() & mask).into()
-        }
-    }
 }
 
 /// Takes bytes that have been sent to the client, or have come from it. `false`: the budget is
@@ -207,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_client_is_its_network() {
-        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        let network = |text: &str| client_network(text.parse().unwrap()).to_string();
         assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
         assert_eq!(network("10.1.2.3"), "10.1.2.3");
         let client = Client::Address("2001:db8:1:2::".parse().unwrap(), [0; 16]);

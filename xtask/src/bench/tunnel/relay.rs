@@ -3,10 +3,10 @@
 //! proxy cannot do with less.
 
 use crate::Outcome;
+use crate::bench::relay::accepted;
 use humboldt_lab_wire::Poller;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
-use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
@@ -63,15 +63,7 @@ pub(crate) fn run(listen: SocketAddr, far: SocketAddr, pipe_bytes: usize) -> Out
 }
 
 fn accept(listener: &TcpListener, far: SocketAddr, pipe_bytes: usize) -> Outcome<Option<Pair>> {
-    let client = match listener.accept() {
-        Ok((client, _)) => client,
-        Err(error)
-            if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let Some(client) = accepted(listener)? else { return Ok(None) };
     let sockets = [client, TcpStream::connect(far)?];
     for socket in &sockets {
         socket.set_nonblocking(true)?;
