@@ -160,6 +160,37 @@ impl Authority {
         list
     }
 
+    /// The same without a new revocation, but the list is valid until this time only.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[must_use]
+    pub fn revoke_until(&self, end: &str) -> PathBuf {
+        let list = self.path("crl.pem");
+        let mut command = self.ca_command();
+        command.args(["-gencrl", "-crl_lastupdate", "20190101000000Z", "-crl_nextupdate", end]);
+        succeed(command.arg("-out").arg(&list));
+        list
+    }
+
+    /// The file with an answer of OCSP for a certificate, which is valid for two days.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn ocsp(&self, certificate: &Certificate) -> PathBuf {
+        let (asked, answer) = (self.path("asked.der"), self.path("answer.der"));
+        let mut command = openssl("ocsp");
+        command.arg("-issuer").arg(self.ca()).arg("-cert").arg(&certificate.file);
+        succeed(command.arg("-no_nonce").arg("-reqout").arg(&asked));
+        let mut command = openssl("ocsp");
+        command.arg("-index").arg(self.path("index")).arg("-CA").arg(self.ca());
+        command.arg("-rsigner").arg(self.ca()).arg("-rkey").arg(self.path("ca.key"));
+        command.arg("-reqin").arg(&asked).args(["-ndays", "2"]).arg("-respout").arg(&answer);
+        succeed(&mut command);
+        answer
+    }
+
     fn ca_command(&self) -> Command {
         let mut command = openssl("ca");
         command.arg("-config").arg(self.path("settings"));

@@ -229,6 +229,164 @@ fn a_server_that_never_answers_the_handshake_is_given_up() {
     drop(listener);
 }
 
+/// The lines for a host whose addresses are 127.0.0.2 and 127.0.0.1, in this order.
+fn two_addresses(authority: &Authority, lines: &str) -> String {
+    let hosts = authority.path("hosts");
+    std::fs::write(&hosts, "127.0.0.2 two.test\n127.0.0.1 two.test\n").expect("a file");
+    format!("hosts_file {}\n{}{LOG}{lines}", hosts.display(), trust(authority))
+}
+
+#[test]
+fn a_handshake_that_fails_is_tried_with_the_next_address() {
+    let authority = Authority::new("tests");
+    let own = authority.issue("own", Key::Ecdsa, "/CN=two.test", "DNS:two.test");
+    let server = nginx(&own, "");
+    let port = server.address.port();
+    let url = format!("https://two.test:{port}/a");
+    // One that closes, one that speaks no TLS, and one that says nothing.
+    for (answer, closes) in
+        [(&b""[..], true), (b"HTTP/1.1 400 Bad Request\r\n\r\n", true), (b"", false)]
+    {
+        let listener = TcpListener::bind(("127.0.0.2", port)).expect("the port");
+        let asked = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a connection");
+            let mut hello = [0; 16];
+            socket.read_exact(&mut hello).expect("a handshake");
+            socket.write_all(answer).expect("sent");
+            if !closes {
+                // Until the proxy gives up.
+                _ = socket.read_to_end(&mut Vec::new());
+            }
+        });
+        let proxy = Proxy::forward(&two_addresses(&authority, "connect_timeout 2 seconds\n"));
+        assert_eq!(ask(&proxy, &url).expect(200).text(), "hello", "{closes}");
+        asked.join().expect("the first address was asked");
+    }
+    assert_eq!(server.count("/a"), 3);
+}
+
+#[test]
+fn a_certificate_that_is_refused_is_not_looked_for_at_another_address() {
+    let (authority, other) = (Authority::new("tests"), Authority::new("others"));
+    let own = authority.issue("own", Key::Ecdsa, "/CN=two.test", "DNS:two.test");
+    let server = nginx(&own, "");
+    let port = server.address.port();
+    let forged = other.issue("own", Key::Ecdsa, "/CN=two.test", "DNS:two.test");
+    let mut command = openssl("s_server");
+    command.args(["-accept", &format!("127.0.0.2:{port}"), "-quiet"]);
+    command.arg("-cert").arg(&forged.file).arg("-key").arg(&forged.key);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut forger = start(&mut command).expect("openssl");
+    until("the server", || TcpStream::connect(("127.0.0.2", port)).ok());
+    let proxy = Proxy::forward(&two_addresses(&authority, ""));
+    refused(&proxy, &format!("https://two.test:{port}/a"), "no authority", "ISSUER_CERT");
+    assert_eq!(server.count("/a"), 0);
+    _ = forger.kill();
+    _ = forger.wait();
+}
+
+#[test]
+fn a_session_is_taken_up_again_and_new_settings_ask_for_a_new_proof() {
+    let authority = Authority::new("tests");
+    let lines = "keepalive_timeout 0; add_header Cache-Control no-store; add_header X-Resumed $ssl_session_reused;";
+    let own = issue(&authority);
+    let server = nginx(&own, lines);
+    let list = authority.revoke(None);
+    let trusted = format!(
+        "workers 1\ntls_outgoing_options cafile={} crlfile={}\n{LOG}",
+        authority.ca().display(),
+        list.display()
+    );
+    let proxy = Proxy::forward(&trusted);
+    let resumed = || {
+        let answer = ask(&proxy, &url(&server, "/a")).expect(200);
+        answer.field("X-Resumed").unwrap_or_default().to_owned()
+    };
+    assert_eq!((resumed(), resumed()), (".".to_owned(), "r".to_owned()));
+    // Now it is revoked: the session does not help after the reload.
+    assert_eq!(authority.revoke(Some(&own)), list);
+    proxy.signal(rustix::process::Signal::HUP);
+    until("the new list", || (ask(&proxy, &url(&server, "/a")).status() == 503).then_some(()));
+    assert!(proxy.logged("X509_V_ERR_CERT_REVOKED").starts_with("ERR_SECURE_CONNECT_FAIL "));
+}
+
+#[test]
+fn a_kept_connection_is_not_used_under_other_settings() {
+    let authority = Authority::new("tests");
+    let server = nginx(&issue(&authority), "keepalive_timeout 60;");
+    let port = server.address.port();
+    // The same server as a parent: it is trusted by the one line and not by the other.
+    let lines = format!(
+        "workers 1\n{}cache_peer localhost parent {port} 0 no-query originserver name=strict tls tls-default-ca=off\n\
+         acl strict urlpath_regex strict\ncache_peer_access strict allow strict\n\
+         never_direct allow strict\nalways_direct allow !strict\nserver_persistent_connections on\n{LOG}",
+        trust(&authority)
+    );
+    let proxy = Proxy::forward(&lines);
+    assert_eq!(ask(&proxy, &url(&server, "/a")).expect(200).text(), "hello");
+    assert_eq!(ask(&proxy, &url(&server, "/strict")).status(), 503);
+    assert_eq!(server.count("/strict"), 0);
+    assert_eq!(ask(&proxy, &url(&server, "/a?again")).expect(200).text(), "hello");
+    let page = ask(&proxy, &proxy.page("metrics")).text();
+    assert!(page.contains("humboldt_server_connection_reuses_total 1\n"), "{page}");
+}
+
+#[test]
+fn a_list_of_revocations_that_is_too_old_says_nothing() {
+    let authority = Authority::new("tests");
+    let server = nginx(&issue(&authority), "");
+    let list = authority.revoke_until("20200101000000Z");
+    let lines = format!(
+        "tls_outgoing_options cafile={} crlfile={}\n{LOG}",
+        authority.ca().display(),
+        list.display()
+    );
+    refused(&Proxy::forward(&lines), &url(&server, "/a"), "no valid list", "GET_CRL");
+}
+
+#[test]
+fn another_protocol_is_spoken_through_tls() {
+    let authority = Authority::new("tests");
+    let own = issue(&authority);
+    let address = free_address();
+    let mut command = openssl("s_server");
+    command.args(["-accept", &address.to_string(), "-quiet"]);
+    command.arg("-cert").arg(&own.file).arg("-key").arg(&own.key);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = start(&mut command).expect("openssl");
+    until("the server", || TcpStream::connect(address).ok());
+    let proxy = Proxy::forward(&format!(
+        "http_upgrade_request_protocols echo allow all\n{}",
+        trust(&authority)
+    ));
+    let mut client = proxy.client();
+    let port = address.port();
+    client.send(format!(
+        "GET https://localhost:{port}/a HTTP/1.1\r\nHost: localhost:{port}\r\n\
+         Connection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+    ));
+    let mut from = server.stdout.take().expect("a pipe");
+    let mut to = server.stdin.take().expect("a pipe");
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(from.read(&mut byte).expect("read"), 1);
+        request.push(byte[0]);
+    }
+    assert!(String::from_utf8_lossy(&request).contains("Upgrade: echo"), "{request:?}");
+    to.write_all(b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly")
+        .expect("sent");
+    to.flush().expect("sent");
+    assert_eq!(client.head().start.contains(" 101 "), true);
+    assert_eq!(client.bytes(5), b"early");
+    client.send("late");
+    let mut late = [0; 4];
+    from.read_exact(&mut late).expect("read");
+    assert_eq!(&late, b"late");
+    _ = server.kill();
+    _ = server.wait();
+}
+
 /// A server with TLS that sends this answer, and is killed then: `openssl s_server`.
 fn killed_server(own: &Certificate, answer: &'static [u8]) -> u16 {
     let address = free_address();

@@ -67,6 +67,9 @@ enum Command {
         /// Address to listen on
         listen: std::net::SocketAddr,
     },
+    /// The same through TLS
+    #[command(hide = true)]
+    TlsFloor(bench::tls::floor::Arguments),
     /// Pass bytes between clients and an origin on one thread, and nothing else: the floor of a
     /// miss
     #[command(hide = true)]
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Command::FromSquid(arguments) => from_squid::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
+        Command::TlsFloor(arguments) => bench::tls::floor::run(&arguments),
         Command::Relay { listen, origin } => bench::relay::run(listen, origin),
         Command::SpliceRelay { listen, far, pipe_bytes } => {
             bench::tunnel::relay::run(listen, far, pipe_bytes)

@@ -144,6 +144,13 @@ pub(crate) enum Command {
     Explain,
 }
 
+impl Command {
+    /// Whether no more than the settings of the file count, and not the files that it names.
+    pub(crate) fn needs_settings_only(self) -> bool {
+        !matches!(self, Self::Parse | Self::Reconfigure | Self::Explain)
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   humboldt                              proxy on 127.0.0.1:3128, built-in configuration

@@ -44,11 +44,11 @@ impl Source {
         }
     }
 
-    /// Reads and compiles. Messages about the file are returned as text for a person.
+    /// Reads. Messages about the file are returned as text for a person.
     ///
     /// # Errors
     /// The configuration has errors, which the text names.
-    pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
+    pub(crate) fn parse(&self, cli: &Cli, least: Severity) -> Result<(Config, String), StartError> {
         let (mut config, diagnostics) = self.read();
         let mut report = diagnostics.render_from(colored(), least);
         if cli.explain {
@@ -62,6 +62,15 @@ impl Source {
                 http_port.port = port;
             }
         }
+        Ok((config, report))
+    }
+
+    /// Reads and compiles.
+    ///
+    /// # Errors
+    /// As [`Source::parse`], or a file that it names cannot be used.
+    pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
+        let (config, report) = self.parse(cli, least)?;
         let snapshot = Snapshot::compile(config).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             StartError::Configuration(format!("{report}error: {}\n", lines.join("\nerror: ")))

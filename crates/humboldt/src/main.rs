@@ -15,6 +15,7 @@ mod query_port;
 mod reload;
 mod serve;
 mod start;
+mod tls_files;
 mod version;
 
 use std::ffi::OsString;

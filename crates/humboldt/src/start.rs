@@ -23,12 +23,19 @@ use crate::error::StartError;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{PortError, Ports};
 use crate::serve::{self, Service};
+use crate::tls_files;
 
 /// Carries out the command line.
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     let source = Source::of(cli)?;
     let Some(cache_log) = CacheLog::install(DebugLevel::default()) else { return Ok(()) };
     let parse_only = cli.command == Some(Command::Parse);
+    if let Some(command) = cli.command.filter(|command| command.needs_settings_only()) {
+        // A file of TLS that cannot be read is no reason not to find the process.
+        let (config, _) = source.parse(cli, Severity::Warning)?;
+        cache_log.set_level(debug_level(cli, &config));
+        return command::send(command, config.pid_filename.as_deref());
+    }
     let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
     cache_log.set_level(debug_level(cli, &loaded.snapshot.config));
     if let Some(command) = cli.command {
@@ -86,6 +93,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     drop_privileges(config, &source)?;
     let logs = LogService::start().map_err(StartError::system("start the log thread"))?;
     attach_cache_log(&cache_log, &logs, config, cli, foreground);
+    tls_files::warn_of_unreadable(config);
     let store_log = Arc::new(StoreLog::default());
     store_log.reopen(&logs, config, cores);
     let mut control = Control::new()?;

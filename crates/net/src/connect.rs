@@ -210,6 +210,11 @@ pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
+/// Whether a connection was not made because no descriptor is free.
+pub fn is_short(result: &Result<Connected, ConnectError>) -> bool {
+    matches!(result, Err(ConnectError::NoDescriptor(_)))
+}
+
 fn more_telling(a: ConnectError, b: ConnectError) -> ConnectError {
     fn rank(error: &ConnectError) -> u8 {
         match error {

@@ -14,15 +14,13 @@ use humboldt_exchange::{CoreIo, ServerExchange};
 use humboldt_net::connect::{self, ConnectError, ConnectOptions};
 use humboldt_net::dns::{Answer, Asker, DnsError, NameAnswer, Resolver};
 use humboldt_net::pool::Pool;
-use humboldt_net::tls;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
-use humboldt_tls::{ClientSide, Fault};
-use tokio::time::Instant;
 
 use crate::config::snapshot::Snapshot;
 use crate::handshake::Handshakes;
 use crate::outcome::AccessLog;
 use crate::request::{ConnFacts, Request};
+use crate::secure::Secure;
 use crate::shared::Shared;
 
 /// Most idle [`Request`] buffers a core keeps for reuse.
@@ -59,15 +57,6 @@ pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError
 
 /// Looks up names without name servers.
 pub type NamesInMemory = Box<dyn Fn(&str) -> Pin<Box<dyn Future<Output = Answer>>>>;
-
-/// A server that TLS is spoken with.
-#[derive(Copy, Clone)]
-pub(crate) struct Secure<'a> {
-    /// The settings.
-    pub(crate) side: &'a ClientSide,
-    /// The host whose certificate it must have, unless the settings name another one.
-    pub(crate) host: &'a [u8],
-}
 
 /// One core's state.
 pub struct Core {
@@ -293,16 +282,13 @@ impl Core {
             server.wait_at_most(read_timeout);
             return Ok(server);
         }
-        let connecting = || connect::connect(addresses, port, options);
-        let is_short = |result: &_| matches!(result, Err(ConnectError::NoDescriptor(_)));
-        let began = Instant::now();
-        let mut connected = self.with_room(connecting, is_short).await?;
-        if let Some(Secure { side, host }) = tls {
-            let shaking = Box::pin(tls::connect(connected.stream, side, host));
-            let left = options.timeout.saturating_sub(began.elapsed());
-            let shaken = tokio::time::timeout(left, shaking).await;
-            connected.stream = shaken.unwrap_or(Err(Fault::TimedOut))?;
-        }
+        let connected = match tls {
+            Some(secure) => Box::pin(secure.connect(self, addresses, port, options)).await?,
+            None => {
+                let connecting = || connect::connect(addresses, port, options);
+                self.with_room(connecting, connect::is_short).await?
+            }
+        };
         Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
     }
 
@@ -333,7 +319,7 @@ impl Core {
 
     /// Repeats `work` while it finds no descriptor, at most [`ROOM_TRIES_MAX`] times, and makes
     /// room before each time.
-    async fn with_room<T, F: Future<Output = T>>(
+    pub(crate) async fn with_room<T, F: Future<Output = T>>(
         &self,
         work: impl Fn() -> F,
         is_short: impl Fn(&T) -> bool,

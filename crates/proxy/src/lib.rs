@@ -24,6 +24,7 @@ pub mod budgets;
 
 mod callouts;
 mod client_counts;
+mod demands;
 mod fetch;
 mod handshake;
 mod helped;
@@ -35,6 +36,7 @@ mod queries;
 mod reply;
 mod request;
 mod rules;
+mod secure;
 mod serve;
 mod special;
 mod storing;

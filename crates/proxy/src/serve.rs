@@ -21,6 +21,7 @@ use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::demands::Demands;
 use crate::errors::ErrorPage;
 use crate::handshake;
 use crate::pin::Pin;
@@ -219,6 +220,8 @@ fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
 pub(crate) struct Connection {
     core: Rc<Core>,
     facts: Rc<ConnFacts>,
+    /// What its port asked of the client.
+    demands: Demands,
     _counted: Option<Counted>,
     /// It has ended in order.
     is_closed: Cell<bool>,
@@ -238,6 +241,7 @@ impl Connection {
         let Ends { client, local, original, announced } = ends;
         core.connection_opened();
         core.count(Counter::ClientConnections, 1);
+        let demands = Demands::of(&core.snapshot(), &port);
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
@@ -256,7 +260,8 @@ impl Connection {
             login: ConnectionLogin::default(),
             pin: Pin::default(),
         });
-        Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
+        let is_closed = Cell::new(false);
+        Self { core: Rc::clone(core), facts, demands, _counted: counted, is_closed }
     }
 }
 
@@ -308,6 +313,9 @@ impl Service for Connection {
     fn begin(&self, client: &mut ClientExchange, mut request: Rc<Request>) -> Option<Pending> {
         let core = &self.core;
         core.count(Counter::ClientRequests, 1);
+        if self.demands.differ(request.snapshot(), &self.facts.port) {
+            client.close_behind();
+        }
         let completed = match Rc::get_mut(&mut request) {
             Some(unshared) => complete(core, client, unshared),
             None => Ok(()),

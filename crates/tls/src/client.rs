@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use humboldt_conf::TlsOutgoing;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
 use crate::ALPN;
@@ -14,6 +15,8 @@ use crate::error::SetupProblem;
 use crate::files::Files;
 use crate::provider::{provider, versions};
 use crate::server::identity;
+use crate::sessions::Sessions;
+use crate::system::SystemRoots;
 use crate::verify::Verifier;
 
 /// The next number of settings.
@@ -26,6 +29,7 @@ pub struct ClientSide {
     config: Arc<ClientConfig>,
     number: u32,
     name: Option<ServerName<'static>>,
+    system: Option<Arc<SystemRoots>>,
 }
 
 impl fmt::Debug for ClientSide {
@@ -41,12 +45,14 @@ impl ClientSide {
     /// A file that cannot be read or used.
     pub fn new(options: &TlsOutgoing, files: &dyn Files) -> Result<Self, SetupProblem> {
         let provider = provider(&options.settings);
-        let verifier = Verifier::new(options, &provider, files)?;
+        let verifier = Arc::new(Verifier::new(options, &provider, files)?);
+        let system = verifier.system().cloned();
+        let sessions = Sessions::new(Arc::clone(verifier.proofs()));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(&options.settings))
             .map_err(|error| SetupProblem::Settings(error.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+            .with_custom_certificate_verifier(verifier);
         let mut config = match &options.certificate {
             Some(pair) => {
                 let own = identity(pair, &provider, files)?;
@@ -56,9 +62,10 @@ impl ClientSide {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
-        if !options.settings.resumes {
-            config.resumption = rustls::client::Resumption::disabled();
-        }
+        config.resumption = match options.settings.resumes {
+            true => Resumption::store(Arc::new(sessions)),
+            false => Resumption::disabled(),
+        };
         let name = match &options.name {
             Some(name) => Some(
                 name_of(name.as_bytes())
@@ -66,7 +73,7 @@ impl ClientSide {
             ),
             None => None,
         };
-        Ok(Self { config: Arc::new(config), number: NEXT.fetch_add(1, Relaxed), name })
+        Ok(Self { config: Arc::new(config), number: NEXT.fetch_add(1, Relaxed), name, system })
     }
 
     /// For a connection.
@@ -78,6 +85,12 @@ impl ClientSide {
     /// connection is only used again under the settings that it was verified by.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The authorities of the system, if servers are verified by them and nobody has read them. A
+    /// thread that may block does that before a connection is made.
+    pub fn unread_authorities(&self) -> Option<Arc<SystemRoots>> {
+        self.system.as_ref().filter(|system| !system.are_read()).cloned()
     }
 
     /// The name that the certificate of `host` must have: that of the settings, or the host's.

@@ -77,6 +77,14 @@ pub enum SetupProblem {
         /// Its path.
         file: String,
     },
+    /// A file that is no good answer of OCSP for its certificate.
+    #[error("{file} cannot be sent with the certificate: {why}")]
+    BadOcsp {
+        /// Its path.
+        file: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// Clients or servers are to be verified, and nobody is trusted.
     #[error("there is no authority to verify certificates by")]
     NoAuthority,

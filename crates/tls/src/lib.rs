@@ -12,6 +12,9 @@ mod files;
 mod named;
 mod provider;
 mod server;
+mod sessions;
+mod stapled;
+mod system;
 mod verify;
 
 pub use certificates::certificate_facts;
@@ -20,6 +23,7 @@ pub use error::{SetupError, SetupProblem};
 pub use fault::{CertificateFault, Fault};
 pub use files::{Files, OnDisk};
 pub use server::ServerSide;
+pub use system::{SystemFiles, SystemRoots};
 
 /// The only protocol that is spoken inside, by its name in ALPN (RFC 7301).
 const ALPN: &[u8] = b"http/1.1";

@@ -1,8 +1,10 @@
 //! The certificates of a port, and the choice among them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustls::SignatureAlgorithm;
+use rustls::pki_types::UnixTime;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -12,6 +14,38 @@ pub(crate) struct Named {
     pub(crate) key: Arc<CertifiedKey>,
     /// In lower case; `*.example.com` for one label more.
     pub(crate) names: Vec<String>,
+    /// The same with an answer of OCSP, if there is one.
+    pub(crate) stapled: Option<WithAnswer>,
+}
+
+/// A certificate with an answer of OCSP.
+#[derive(Debug)]
+pub(crate) struct WithAnswer {
+    pub(crate) key: Arc<CertifiedKey>,
+    /// When the answer is too old, in seconds of Unix time.
+    pub(crate) until_s: u64,
+    /// The file that should be renewed.
+    pub(crate) file: String,
+    /// The log has been told that it is too old.
+    pub(crate) told: AtomicBool,
+}
+
+impl Named {
+    /// The certificate as it is sent now.
+    fn current(&self, now: UnixTime) -> Arc<CertifiedKey> {
+        let Some(stapled) = &self.stapled else { return Arc::clone(&self.key) };
+        if now.as_secs() < stapled.until_s {
+            return Arc::clone(&stapled.key);
+        }
+        if !stapled.told.swap(true, Relaxed) {
+            tracing::warn!(
+                "{}: this answer of OCSP is too old now, and is no longer sent: renew the file, \
+                 and reconfigure",
+                stapled.file
+            );
+        }
+        Arc::clone(&self.key)
+    }
 }
 
 /// The certificates of a port. The one for the name that the client has sent is chosen: one with
@@ -41,7 +75,7 @@ impl ByName {
         &self,
         name: Option<&str>,
         is_usable: impl Fn(&CertifiedKey) -> bool,
-    ) -> Option<&Arc<CertifiedKey>> {
+    ) -> Option<&Named> {
         let first_names = self.certificates.first().map(|first| &first.names);
         let fit = |named: &Named| match name {
             Some(name) if named.names.iter().any(|own| own == name) => Fit::Exact,
@@ -51,8 +85,7 @@ impl ByName {
             _ => Fit::Other,
         };
         let usable = self.certificates.iter().filter(|named| is_usable(&named.key));
-        let best = usable.min_by_key(|named| (fit(named), is_rsa(&named.key)))?;
-        Some(&best.key)
+        usable.min_by_key(|named| (fit(named), is_rsa(&named.key)))
     }
 }
 
@@ -61,7 +94,8 @@ impl ResolvesServerCert for ByName {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let can_verify =
             |key: &CertifiedKey| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        self.choose(name.as_deref(), can_verify).cloned()
+        let chosen = self.choose(name.as_deref(), can_verify)?;
+        Some(chosen.current(UnixTime::now()))
     }
 }
 

@@ -1,21 +1,25 @@
 //! The settings of a port.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use humboldt_conf::{CertificateFiles, ClientCertificates, TlsPort};
+use humboldt_conf::{CertificateFiles, ClientCertificates, Location, TlsPort};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::UnixTime;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{Error, InconsistentKeys, ServerConfig};
 
 use crate::ALPN;
 use crate::certificates::names;
 use crate::error::SetupProblem;
-use crate::files::{self, Files};
-use crate::named::{ByName, Named};
+use crate::files::{self, Authorities, Files};
+use crate::named::{ByName, Named, WithAnswer};
 use crate::provider::{provider, versions};
+use crate::stapled::Stapled;
 
 /// The settings of a port, shared by all its connections on all cores. Sessions are resumed by
 /// tickets, so that any core can go on with a session that another one began. A reconfiguration
@@ -24,6 +28,7 @@ use crate::provider::{provider, versions};
 #[derive(Clone)]
 pub struct ServerSide {
     config: Arc<ServerConfig>,
+    demands: u64,
 }
 
 impl fmt::Debug for ServerSide {
@@ -43,12 +48,21 @@ impl ServerSide {
         for pair in &port.certificates {
             certificates.push(named(identity(pair, &provider, files)?));
         }
+        for (at, file) in &port.stapled {
+            if let Some(named) = certificates.get_mut(*at) {
+                staple(named, file, files)?;
+            }
+        }
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(&port.settings))
             .map_err(|error| SetupProblem::Settings(error.to_string()))?;
+        let mut demands = DefaultHasher::new();
+        format!("{:?} {:?}", port.settings, port.clients).hash(&mut demands);
         let builder = match &port.clients {
             Some(clients) => {
-                builder.with_client_cert_verifier(client_verifier(clients, &provider, files)?)
+                hash_contents(clients, files, &mut demands)?;
+                let verifier = client_verifier(clients, &port.location, &provider, files)?;
+                builder.with_client_cert_verifier(verifier)
             }
             None => builder.with_no_client_auth(),
         };
@@ -65,7 +79,13 @@ impl ServerSide {
             }
             false => config.send_tls13_tickets = 0,
         }
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self { config: Arc::new(config), demands: demands.finish() })
+    }
+
+    /// A number for what is asked of clients: versions, ciphers, and the contents of the files that
+    /// their certificates are verified by. Other demands have another number.
+    pub fn demands(&self) -> u64 {
+        self.demands
     }
 
     /// For a connection.
@@ -101,23 +121,47 @@ pub(crate) fn identity(
 fn named(identity: CertifiedKey) -> Named {
     let own = identity.cert.first().and_then(|own| x509_parser::parse_x509_certificate(own).ok());
     let names = own.map(|(_, certificate)| names(&certificate)).unwrap_or_default();
-    Named { key: Arc::new(identity), names }
+    Named { key: Arc::new(identity), names, stapled: None }
+}
+
+/// Adds an answer of OCSP to a certificate.
+fn staple(named: &mut Named, file: &str, files: &dyn Files) -> Result<(), SetupProblem> {
+    let mut key = CertifiedKey::clone(&named.key);
+    let Some(own) = key.cert.first() else { return Ok(()) };
+    let Stapled { answer, until_s } = Stapled::new(files, file, own, UnixTime::now())?;
+    key.ocsp = Some(answer);
+    let (key, file) = (Arc::new(key), file.to_owned());
+    named.stapled = Some(WithAnswer { key, until_s, file, told: AtomicBool::new(false) });
+    Ok(())
+}
+
+/// The contents of the files that certificates of clients are verified by.
+fn hash_contents(
+    clients: &ClientCertificates,
+    files: &dyn Files,
+    hasher: &mut DefaultHasher,
+) -> Result<(), SetupProblem> {
+    for path in clients.authorities.iter().chain(&clients.revocations) {
+        files::read(files, path)?.hash(hasher);
+    }
+    for path in clients.directories.iter().filter_map(|path| files.list(path).ok()).flatten() {
+        (files.read(&path).ok(), path).hash(hasher);
+    }
+    Ok(())
 }
 
 fn client_verifier(
     clients: &ClientCertificates,
+    location: &Location,
     provider: &Arc<CryptoProvider>,
     files: &dyn Files,
 ) -> Result<Arc<dyn ClientCertVerifier>, SetupProblem> {
-    let mut roots = RootCertStore::empty();
-    for file in &clients.authorities {
-        roots.add_parsable_certificates(files::certificates(files, file)?);
-    }
-    for directory in &clients.directories {
-        roots.add_parsable_certificates(files::certificates_of_directory(files, directory)?);
-    }
+    let Authorities { store: mut roots, unusable, .. } =
+        files::authorities(files, &clients.authorities, &clients.directories)?;
+    unusable.tell(location);
     if clients.trusts_system {
-        roots.add_parsable_certificates(files.system_roots());
+        // Clients are told whom a certificate may be from, so it must be known now.
+        roots.roots.extend(files.system_roots().read().roots.iter().cloned());
     }
     if roots.is_empty() {
         return Err(SetupProblem::NoAuthority);

@@ -1,12 +1,14 @@
 //! Verification of servers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use humboldt_conf::{ServerVerification, TlsOutgoing};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, Der, ServerName, TrustAnchor, UnixTime,
+};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
@@ -14,19 +16,27 @@ use rustls::{
 
 use crate::error::SetupProblem;
 use crate::fault::SelfSigned;
-use crate::files::{self, Files};
+use crate::files::{self, Authorities, Files};
+use crate::sessions::Proofs;
+use crate::system::SystemRoots;
 
 /// Verifies servers by the authorities of a line.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    /// `None`: nobody is trusted.
-    chains: Option<Arc<WebPkiServerVerifier>>,
+    /// The authorities that the line names.
+    own: RootCertStore,
+    /// Those of the system, if they count too.
+    system: Option<Arc<SystemRoots>>,
+    /// Made from both when the first server is verified. `None`: nobody is trusted.
+    chains: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
     /// Certificates that are trusted as they are, if a server shows one. OpenSSL accepts a server's
     /// own certificate in `cafile=`, and so do many configurations.
     trusted: Vec<CertificateDer<'static>>,
-    has_revocations: bool,
+    revocations: Vec<CertificateRevocationListDer<'static>>,
+    checks_whole_chain: bool,
     verification: ServerVerification,
     provider: Arc<CryptoProvider>,
+    proofs: Arc<Proofs>,
 }
 
 impl Verifier {
@@ -35,44 +45,64 @@ impl Verifier {
         provider: &Arc<CryptoProvider>,
         files: &dyn Files,
     ) -> Result<Self, SetupProblem> {
-        let mut trusted = Vec::new();
-        for file in &options.authorities {
-            trusted.extend(files::certificates(files, file)?);
-        }
-        for directory in &options.directories {
-            trusted.extend(files::certificates_of_directory(files, directory)?);
-        }
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(trusted.iter().cloned());
+        let Authorities { store, certificates, unusable } =
+            files::authorities(files, &options.authorities, &options.directories)?;
+        unusable.tell(&options.location);
         let verifies = options.verification != ServerVerification::None;
-        if options.trusts_system && verifies {
-            roots.add_parsable_certificates(files.system_roots());
-        }
-        let revocations = files::revocations(files, &options.revocations)?;
-        let has_revocations = !revocations.is_empty();
-        let chains = match roots.is_empty() {
-            true => None,
-            false => {
-                let provider = Arc::clone(provider);
-                let mut builder =
-                    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-                if has_revocations {
-                    builder = builder.with_crls(revocations).enforce_revocation_expiration();
-                    if !options.checks_whole_chain {
-                        builder = builder.only_check_end_entity_revocation();
-                    }
-                }
-                let built = builder.build();
-                Some(built.map_err(|error| SetupProblem::Settings(error.to_string()))?)
-            }
-        };
-        Ok(Self {
-            chains,
-            trusted,
-            has_revocations,
+        let verifier = Self {
+            own: store,
+            system: (options.trusts_system && verifies).then(|| files.system_roots()),
+            chains: OnceLock::new(),
+            trusted: certificates,
+            revocations: files::revocations(files, &options.revocations)?,
+            checks_whole_chain: options.checks_whole_chain,
             verification: options.verification,
             provider: Arc::clone(provider),
-        })
+            proofs: Arc::default(),
+        };
+        // Errors of the lists show now, although the authorities are not there yet.
+        verifier.build(Arc::new(RootCertStore { roots: vec![nobody()] }))?;
+        Ok(verifier)
+    }
+
+    /// When servers have proved who they are.
+    pub(crate) fn proofs(&self) -> &Arc<Proofs> {
+        &self.proofs
+    }
+
+    /// The authorities of the system, if servers are verified by them.
+    pub(crate) fn system(&self) -> Option<&Arc<SystemRoots>> {
+        self.system.as_ref()
+    }
+
+    fn build(&self, roots: Arc<RootCertStore>) -> Result<Arc<WebPkiServerVerifier>, SetupProblem> {
+        let provider = Arc::clone(&self.provider);
+        let mut builder = WebPkiServerVerifier::builder_with_provider(roots, provider);
+        if !self.revocations.is_empty() {
+            let revocations = self.revocations.iter().cloned();
+            builder = builder.with_crls(revocations).enforce_revocation_expiration();
+            if !self.checks_whole_chain {
+                builder = builder.only_check_end_entity_revocation();
+            }
+        }
+        builder.build().map_err(|error| SetupProblem::Settings(error.to_string()))
+    }
+
+    fn chains(&self) -> Option<&Arc<WebPkiServerVerifier>> {
+        let chains = self.chains.get_or_init(|| {
+            let roots = match &self.system {
+                Some(system) if self.own.is_empty() => Arc::clone(system.read()),
+                Some(system) => {
+                    let mut roots = RootCertStore::clone(system.read());
+                    roots.roots.extend(self.own.roots.iter().cloned());
+                    Arc::new(roots)
+                }
+                None => Arc::new(self.own.clone()),
+            };
+            // It fails where there is no authority at all.
+            self.build(roots).ok()
+        });
+        chains.as_ref()
     }
 
     fn verify_chain(
@@ -84,7 +114,7 @@ impl Verifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
-        let verified = match &self.chains {
+        let verified = match self.chains() {
             Some(chains) => chains.verify_server_cert(own, chain, name, ocsp, now).map(drop),
             None => unknown,
         };
@@ -97,7 +127,7 @@ impl Verifier {
                 Ok(())
             }
             // A list of revocations could say something about this one; nobody can tell.
-            _ if self.trusts(own) && !self.has_revocations && is_about_issuer(error) => {
+            _ if self.trusts(own) && self.revocations.is_empty() && is_about_issuer(error) => {
                 self.verify_trusted(own, name, now)
             }
             _ if is_about_issuer(error) && is_self_signed(own) => {
@@ -150,6 +180,7 @@ impl ServerCertVerifier for Verifier {
         if self.verification != ServerVerification::None {
             self.verify_chain(end_entity, intermediates, server_name, ocsp_response, now)?;
         }
+        self.proofs.note(server_name, end_entity, intermediates, now);
         Ok(ServerCertVerified::assertion())
     }
 
@@ -183,7 +214,8 @@ impl ServerCertVerifier for Verifier {
 fn is_about_issuer(error: &CertificateError) -> bool {
     match error {
         CertificateError::UnknownIssuer => true,
-        // The library has no name of its own for an authority's certificate that a server uses.
+        // The library has no name of its own for an authority's certificate that a server uses. A
+        // test fails where it writes this in another way.
         CertificateError::Other(other) => other.to_string().contains("CaUsedAsEndEntity"),
         _ => false,
     }
@@ -192,4 +224,116 @@ fn is_about_issuer(error: &CertificateError) -> bool {
 fn is_self_signed(own: &CertificateDer<'_>) -> bool {
     x509_parser::parse_x509_certificate(own)
         .is_ok_and(|(_, certificate)| certificate.subject() == certificate.issuer())
+}
+
+/// An authority that has signed nothing.
+fn nobody() -> TrustAnchor<'static> {
+    TrustAnchor {
+        subject: Der::from_slice(&[]),
+        subject_public_key_info: Der::from_slice(&[]),
+        name_constraints: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use humboldt_conf::TlsSettings;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+    use crate::provider::provider;
+    use crate::system::SystemFiles;
+
+    struct InMemory {
+        file: Vec<u8>,
+        system: Arc<SystemRoots>,
+    }
+
+    impl Files for InMemory {
+        fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+            Ok(self.file.clone())
+        }
+
+        fn list(&self, _: &str) -> Result<Vec<String>, String> {
+            Ok(Vec::new())
+        }
+
+        fn system_roots(&self) -> Arc<SystemRoots> {
+            Arc::clone(&self.system)
+        }
+    }
+
+    fn authority() -> rcgen::Certificate {
+        let mut params = CertificateParams::new(vec!["a.test".to_owned()]).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate")
+    }
+
+    fn verify(verifier: &Verifier, own: &CertificateDer<'_>) -> Result<ServerCertVerified, Error> {
+        let name = ServerName::try_from("a.test").expect("a name");
+        verifier.verify_server_cert(own, &[], &name, &[], UnixTime::now())
+    }
+
+    #[test]
+    fn the_systems_authorities_are_read_when_the_first_server_is_verified_and_once() {
+        static READS: AtomicUsize = AtomicUsize::new(0);
+        fn source() -> SystemFiles {
+            READS.fetch_add(1, SeqCst);
+            SystemFiles { certificates: vec![authority().der().clone()], problems: Vec::new() }
+        }
+        let files = InMemory { file: Vec::new(), system: Arc::new(SystemRoots::new(source)) };
+        let new = |options: TlsOutgoing| {
+            Verifier::new(&options, &provider(&TlsSettings::default()), &files).expect("settings")
+        };
+        let (one, two) = (new(TlsOutgoing::default()), new(TlsOutgoing::default()));
+        let without = new(TlsOutgoing { trusts_system: false, ..TlsOutgoing::default() });
+        let own = authority();
+        assert!(verify(&without, own.der()).is_err());
+        assert_eq!(READS.load(SeqCst), 0);
+        for verifier in [&one, &two, &one] {
+            assert!(verify(verifier, own.der()).is_err());
+        }
+        assert_eq!(READS.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn an_authoritys_own_certificate_is_one_that_is_signed_by_itself() {
+        let own = authority();
+        let system = Arc::new(SystemRoots::new(SystemFiles::default));
+        let files = InMemory { file: own.pem().into_bytes(), system };
+        let provider = provider(&TlsSettings::default());
+        let trusting = TlsOutgoing {
+            authorities: vec!["/a".to_owned()],
+            trusts_system: false,
+            ..TlsOutgoing::default()
+        };
+        // The library refuses it in words of its own, which are known here.
+        let verifier = Verifier::new(&trusting, &provider, &files).expect("settings");
+        let Some(chains) = verifier.chains() else { panic!("an authority is trusted") };
+        let name = ServerName::try_from("a.test").expect("a name");
+        let refused = chains.verify_server_cert(own.der(), &[], &name, &[], UnixTime::now());
+        let Err(Error::InvalidCertificate(error)) = &refused else { panic!("{refused:?}") };
+        assert!(matches!(error, CertificateError::Other(_)) && is_about_issuer(error), "{error:?}");
+        // It is trusted as it is where it is named, and has its name where it is not.
+        assert!(verify(&verifier, own.der()).is_ok());
+        let refused = verify(&verifier, authority().der());
+        let Err(Error::InvalidCertificate(CertificateError::Other(other))) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(other.0.is::<SelfSigned>());
+    }
+
+    #[test]
+    fn a_list_of_revocations_that_cannot_be_read_shows_before_anybody_is_verified() {
+        let system = Arc::new(SystemRoots::new(SystemFiles::default));
+        let files = InMemory {
+            file: b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n".to_vec(),
+            system,
+        };
+        let options = TlsOutgoing { revocations: vec!["/r".to_owned()], ..TlsOutgoing::default() };
+        let refused = Verifier::new(&options, &provider(&TlsSettings::default()), &files);
+        assert!(matches!(refused, Err(SetupProblem::Settings(_))), "{refused:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::{ALPN, TlsError};
 use rustls::client::Resumption;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -30,6 +30,22 @@ impl Trust {
     ///
     /// The text has no certificate, or one that is damaged.
     pub fn from_pem(pem: &str, resume: bool) -> Result<Self, TlsError> {
+        Self::with_provider(pem, resume, ring::default_provider())
+    }
+
+    /// The same, but with TLS 1.3, AES-128 and X25519 only, so that all servers do the same work.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trust::from_pem`].
+    pub fn with_one_cipher(pem: &str, resume: bool) -> Result<Self, TlsError> {
+        let mut provider = ring::default_provider();
+        provider.cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
+        provider.kx_groups = vec![ring::kx_group::X25519];
+        Self::with_provider(pem, resume, provider)
+    }
+
+    fn with_provider(pem: &str, resume: bool, provider: CryptoProvider) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
             let certificate = certificate
@@ -39,8 +55,7 @@ impl Trust {
         if roots.is_empty() {
             return Err(TlsError::Pem { what: "there is no certificate".to_owned() });
         }
-        let provider = Arc::new(ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();

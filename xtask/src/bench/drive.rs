@@ -8,9 +8,13 @@
 use super::Plan;
 use super::subjects::Style;
 use crate::Outcome;
-use humboldt_lab_robots::{Bang, BangEvent, BangRecord, BangTarget, HitMark, Route};
+use humboldt_lab_robots::{
+    Bang, BangEvent, BangRecord, BangTarget, HitMark, Route, TlsWay, UserTls,
+};
+use humboldt_lab_tls::Trust;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -43,11 +47,21 @@ pub(crate) struct Arguments {
     to: SocketAddr,
     /// The list, as JSON
     drive: String,
+    /// A file with the authority of servers that speak TLS
+    #[arg(long)]
+    authority: Option<PathBuf>,
 }
 
 /// The URL of an object.
 pub(super) fn url(host: SocketAddr, body_bytes: usize, number: u64) -> String {
     format!("http://{host}/{body_bytes}/{number}")
+}
+
+/// How a load speaks TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Secured {
+    /// Each connection takes up the session of the one before it.
+    pub(super) resumes: bool,
 }
 
 /// A list of requests to work through.
@@ -70,6 +84,10 @@ pub(super) struct Drive {
     pub(super) requests_per_s: Option<f64>,
     /// Each request has the credentials of [`LOGIN_PASSWORDS`].
     pub(super) login: bool,
+    /// TLS, with a server that the plan's authority has signed a certificate for.
+    pub(super) tls: Option<Secured>,
+    /// Connections are used again.
+    pub(super) keep_alive: bool,
     pub(super) limit: Duration,
 }
 
@@ -82,6 +100,9 @@ pub(super) struct Driven {
     pub(super) errors: u64,
     pub(super) hits: u64,
     pub(super) p99_us: u64,
+    /// Handshakes of TLS with certificates, and those that took up a session.
+    pub(super) full: u64,
+    pub(super) resumed: u64,
 }
 
 impl Drive {
@@ -99,6 +120,8 @@ impl Drive {
             connections: CONNECTIONS,
             requests_per_s: None,
             login: false,
+            tls: None,
+            keep_alive: true,
             limit: LIMIT,
         }
     }
@@ -108,6 +131,9 @@ impl Drive {
         let mut command = Command::new("taskset");
         command.arg("-c").arg(plan.load_core.to_string()).arg(&plan.xtask).arg("drive");
         command.arg(to.to_string()).arg(serde_json::to_string(self)?);
+        if let Some(authority) = &plan.authority {
+            command.arg("--authority").arg(authority);
+        }
         Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     }
 
@@ -132,12 +158,18 @@ impl Drive {
     }
 
     /// The load itself.
-    fn work(&self, to: SocketAddr) -> Outcome<Driven> {
-        let bang = self.bang(to);
+    fn work(&self, to: SocketAddr, authority: Option<&Path>) -> Outcome<Driven> {
+        let mut bang = self.bang(to);
+        if let Some(tls) = self.tls {
+            let pem = std::fs::read_to_string(authority.ok_or("TLS without an authority")?)?;
+            let trust = Trust::with_one_cipher(&pem, tls.resumes)?;
+            bang.tls = Some(UserTls { way: TlsWay::Hop, trust });
+        }
         let mut order = Order::new(self);
         let numbers = (0..self.requests).map(|asked| self.first + order.nth(asked));
-        let targets =
-            numbers.map(|number| BangTarget::Url(url(self.host, self.body_bytes, number)));
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let target = |number| format!("{scheme}://{}/{}/{number}", self.host, self.body_bytes);
+        let targets = numbers.map(|number| BangTarget::Url(target(number)));
         let (mut errors, mut errors_in_row, mut lasted_us) = (0, 0, 0);
         let report = bang.run_watched(targets, &mut |event| match event {
             BangEvent::Ended(record) => {
@@ -159,6 +191,8 @@ impl Drive {
             errors,
             hits: report.hits,
             p99_us: report.service.percentile_us(99.0),
+            full: report.handshakes.full,
+            resumed: report.handshakes.resumed,
         })
     }
 
@@ -173,7 +207,7 @@ impl Drive {
         Bang {
             connections_max: self.connections,
             timeout_s: self.limit.as_secs_f64(),
-            keep_alive: true,
+            keep_alive: self.keep_alive,
             requests_per_s_max: self.requests_per_s,
             url_fields: if self.login { LOGIN_FIELD } else { "" },
             hit_mark: Some(HIT_MARK),
@@ -189,7 +223,8 @@ impl Drive {
 /// `cargo xtask drive`.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let drive: Drive = serde_json::from_str(&arguments.drive)?;
-    println!("{}", serde_json::to_string(&drive.work(arguments.to)?)?);
+    let driven = drive.work(arguments.to, arguments.authority.as_deref())?;
+    println!("{}", serde_json::to_string(&driven)?);
     Ok(())
 }
 
@@ -282,7 +317,7 @@ mod tests {
     }
 
     fn drive(to: SocketAddr, requests: u64) -> Driven {
-        Drive { requests, connections: 4, ..Drive::new(to, 5) }.work(to).unwrap()
+        Drive { requests, connections: 4, ..Drive::new(to, 5) }.work(to, None).unwrap()
     }
 
     #[test]
@@ -315,7 +350,7 @@ mod tests {
     fn the_time_limit_ends_a_list_without_end() {
         let to = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde");
         let limit = Duration::from_millis(150);
-        let driven = Drive { limit, ..Drive::new(to, 5) }.work(to).unwrap();
+        let driven = Drive { limit, ..Drive::new(to, 5) }.work(to, None).unwrap();
         assert!(driven.requests > 0 && driven.errors == 0 && driven.seconds >= 0.1, "{driven:?}");
     }
 
@@ -323,7 +358,7 @@ mod tests {
     fn a_standstill_counts_as_time() {
         let to = server_until(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 1);
         let limit = Duration::from_millis(500);
-        let driven = Drive { limit, connections: 4, ..Drive::new(to, 5) }.work(to).unwrap();
+        let driven = Drive { limit, connections: 4, ..Drive::new(to, 5) }.work(to, None).unwrap();
         assert!(driven.requests >= 4 && driven.seconds >= 0.4, "{driven:?}");
     }
 

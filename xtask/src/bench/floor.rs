@@ -17,10 +17,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 
 /// A request of the load generators is far shorter; a longer one is refused by closing.
-const MAX_REQUEST_BYTES: usize = 4096;
+pub(super) const MAX_REQUEST_BYTES: usize = 4096;
 
 /// Its token; connections have small ones.
-const LISTENER: u64 = Poller::WAKE - 1;
+pub(super) const LISTENER: u64 = Poller::WAKE - 1;
 
 struct Connection {
     stream: TcpStream,
@@ -165,7 +165,7 @@ fn write(
 }
 
 /// The first path segment as a number, in origin form and in absolute form.
-fn requested_bytes(target: &[u8]) -> Option<usize> {
+pub(super) fn requested_bytes(target: &[u8]) -> Option<usize> {
     let path = match target.strip_prefix(b"http://") {
         Some(rest) => &rest[rest.iter().position(|&byte| byte == b'/')?..],
         None => target,
@@ -176,14 +176,14 @@ fn requested_bytes(target: &[u8]) -> Option<usize> {
 }
 
 /// Heads by body length, rebuilt when the second changes, and the one buffer of all bodies.
-struct Answers {
+pub(super) struct Answers {
     now_s: u64,
     heads: HashMap<usize, Vec<u8>>,
     body: Vec<u8>,
 }
 
 impl Answers {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // Text without a short period, so that no client gains by compressing or comparing it.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let body = std::iter::repeat_with(|| {
@@ -195,7 +195,7 @@ impl Answers {
         Self { now_s: 0, heads: HashMap::new(), body: body.take(MAX_BODY_BYTES).collect() }
     }
 
-    fn refresh(&mut self) {
+    pub(super) fn refresh(&mut self) {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if now_s != self.now_s {
             self.now_s = now_s;
@@ -203,7 +203,7 @@ impl Answers {
         }
     }
 
-    fn get(&mut self, body_bytes: usize) -> (&[u8], &[u8]) {
+    pub(super) fn get(&mut self, body_bytes: usize) -> (&[u8], &[u8]) {
         let now_s = self.now_s;
         let head = self.heads.entry(body_bytes).or_insert_with(|| head(body_bytes, now_s));
         (head, &self.body[..body_bytes])

@@ -19,7 +19,7 @@ const TARGET_RATIO: f64 = 1.35;
 const LOGIN_RATIO_MAX: f64 = 1.1;
 
 /// CPU of the origin per hit, at most; a miss costs it at least five times as much.
-const MAX_ORIGIN_US: f64 = 1.0;
+pub(super) const MAX_ORIGIN_US: f64 = 1.0;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;

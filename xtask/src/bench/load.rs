@@ -14,6 +14,9 @@ pub(super) struct Sample {
     pub(super) seconds: f64,
     pub(super) cpu_us: u64,
     pub(super) p99_us: u64,
+    /// Handshakes of TLS.
+    pub(super) full: u64,
+    pub(super) resumed: u64,
 }
 
 impl Sample {
@@ -33,14 +36,31 @@ pub(super) fn endless(subject: &Subject, origin: SocketAddr, body_bytes: usize) 
 
 /// Lets a load work for one turn, and takes the subject's CPU time before and after.
 pub(super) fn turn(plan: &Plan, subject: &Subject, load: Drive) -> Outcome<Sample> {
+    turn_at(plan, subject, subject.address, load)
+}
+
+/// The same at another address of the subject.
+pub(super) fn turn_at(
+    plan: &Plan,
+    subject: &Subject,
+    address: SocketAddr,
+    load: Drive,
+) -> Outcome<Sample> {
     let cpu_before_us = subject.process.cpu_us()?;
-    let driven = Drive { limit: plan.turn(), ..load }.ask(plan, subject.address)?;
+    let driven = Drive { limit: plan.turn(), ..load }.ask(plan, address)?;
     let cpu_us = subject.process.cpu_us()? - cpu_before_us;
     let (requests, errors) = (driven.requests, driven.errors);
     if errors > requests / 1000 || requests == 0 {
         return Err(format!("{}: {errors} errors in {requests} requests", subject.name).into());
     }
-    Ok(Sample { requests, seconds: driven.seconds, cpu_us, p99_us: driven.p99_us })
+    Ok(Sample {
+        requests,
+        seconds: driven.seconds,
+        cpu_us,
+        p99_us: driven.p99_us,
+        full: driven.full,
+        resumed: driven.resumed,
+    })
 }
 
 /// A deadline for loops over many requests.

@@ -35,6 +35,7 @@ mod restart;
 mod store;
 mod subjects;
 pub(crate) mod table;
+pub(crate) mod tls;
 pub(crate) mod tunnel;
 
 use crate::{Outcome, packages, processes};
@@ -55,7 +56,7 @@ pub(crate) struct Arguments {
     /// humboldt,nginx,squid,varnish,trafficserver; for `tunnel` humboldt,squid,haproxy
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files` and `tunnel`: an older
+    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files`, `tunnel` and `tls`: an older
     /// humboldt, built for release, that has its turns as `old` in the same run, behind those of
     /// the newer one. `store` prints the ratio of both for each scheme, taken round by round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
@@ -104,6 +105,9 @@ enum What {
     MemoryMode,
     /// Throughput of a full store beside that of an empty one
     Full,
+    /// TLS: hits of 1, 13 and 100 KiB beside nginx's and a bare server's, handshakes, resumed ones,
+    /// and memory of idle connections
+    Tls,
     /// Tunnels (CONNECT): CPU of bytes beside a bare splice relay, CPU of making one beside HAProxy
     /// in TCP mode, and memory
     Tunnel,
@@ -124,6 +128,7 @@ impl What {
                 | Self::Store
                 | Self::Files
                 | Self::Tunnel
+                | Self::Tls
         )
     }
 }
@@ -145,6 +150,8 @@ struct Plan {
     rounds_wanted: Option<usize>,
     /// Whether the tables are written to docs/storage.md.
     write: bool,
+    /// A file with the authority that loads with TLS trust.
+    authority: Option<PathBuf>,
 }
 
 impl Plan {
@@ -164,7 +171,8 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.old.is_some() && !arguments.what.has_old() {
-        return Err("--old is for hit, miss, memory, instructions, store, files and tunnel".into());
+        let all = "hit, miss, memory, instructions, store, files, tunnel and tls";
+        return Err(format!("--old is for {all}").into());
     }
     packages::install_for_benchmarks()?;
     match arguments.what {
@@ -191,6 +199,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         schemes: arguments.schemes.clone(),
         rounds_wanted: arguments.rounds,
         write: arguments.write,
+        authority: None,
     };
     match arguments.what {
         What::Hit => hit::run(&plan),
@@ -206,6 +215,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::PageCache => page_cache::run(&plan),
         What::MemoryMode => memory_mode::run(&plan),
         What::Full => full::run(&plan),
+        What::Tls => tls::run(plan),
         What::Tunnel => tunnel::run(&plan),
         What::Files => files::run(&plan),
     }

@@ -102,6 +102,7 @@ pub(super) const SECURE: &[OptionRow] = rows! {
     Status::Works => {
         "tls-cert" "=FILE", "Certificate, in PEM, and behind it those of its authorities. There may be several: the name that the client asks for decides, then the kind of key; without a name that fits it is the first.";
         "tls-key" "=FILE", "Key of the certificate in front of it, if that is not in the same file. Keys with a passphrase are refused.";
+        "tls-ocsp" "=FILE", "Not in Squid. An answer of OCSP, in DER, that is sent with the certificate in front of it until it is too old.";
         "tls-min-version" "=1.N", "Oldest version of TLS: 1.2, which is the oldest here, or 1.3.";
         "tls-options" "=LIST", "As `options`.";
         "tls-cipher" "=LIST", "As `cipher`.";
@@ -609,7 +610,7 @@ mod tests {
     fn an_https_port_has_its_certificates() {
         let parse = |line: &str| parse_str("t", &format!("http_access allow all\n{line}\n"));
         let (config, found) = parse(
-            "https_port 443 accel defaultsite=a tls-cert=/a tls-key=/k cert=/b clientca=/c \
+            "https_port 443 accel defaultsite=a tls-cert=/a tls-key=/k cert=/b tls-ocsp=/o clientca=/c \
              sslflags=CONDITIONAL_AUTH crlfile=/r cafile=/d options=CIPHER_SERVER_PREFERENCE",
         );
         assert!(!found.has_errors(), "{}", found.render(false));
@@ -618,6 +619,7 @@ mod tests {
         let tls = port.tls.as_ref().expect("TLS");
         let files: Vec<_> = tls.certificates.iter().map(|pair| pair.key.as_deref()).collect();
         assert_eq!(files, [Some("/k"), None]);
+        assert_eq!(tls.stapled, [(1, "/o".to_owned())]);
         let clients = tls.clients.as_ref().expect("clients");
         assert_eq!(clients.authorities, ["/d"]);
         assert!(clients.is_optional && !clients.trusts_system && tls.settings.prefers_own_order);
@@ -625,6 +627,7 @@ mod tests {
         for (line, wanted) in [
             ("https_port 443", "needs a certificate"),
             ("https_port 443 tls-key=/k", "belongs to the certificate"),
+            ("https_port 443 tls-ocsp=/o tls-cert=/c", "is for a certificate"),
             ("https_port 443 tls-cert=/c version=3", "broken"),
             ("https_port 443 tls-cert=/c tls-domain=x", "not an option"),
             ("https_port 443 tls-cert=/c sslflags=DONT_VERIFY_PEER", "not a flag"),

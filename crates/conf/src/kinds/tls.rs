@@ -41,6 +41,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
 #[derive(Default)]
 pub(super) struct TlsReader {
     certificates: Vec<CertificateFiles>,
+    stapled: Vec<(usize, String)>,
     settings: TlsSettings,
     authorities: Vec<String>,
     directories: Vec<String>,
@@ -104,6 +105,14 @@ impl TlsReader {
                 };
                 let last = self.certificates.last_mut().ok_or_else(without)?;
                 last.key = Some(text()?);
+            }
+            "ocsp" if side == Side::Port => {
+                let without = || {
+                    let problem = token.error("an answer of OCSP is for a certificate");
+                    problem.with_help("write `tls-cert=FILE tls-ocsp=FILE`")
+                };
+                let last = self.certificates.len().checked_sub(1).ok_or_else(without)?;
+                self.stapled.push((last, text()?));
             }
             "cafile" => self.authorities.push(text()?),
             "capath" => self.directories.push(text()?),
@@ -327,8 +336,8 @@ impl TlsReader {
             checks_whole_chain: self.checks_whole_chain,
             is_optional: self.asks_conditionally,
         });
-        let (certificates, settings) = (self.certificates, self.settings);
-        Ok(TlsPort { certificates, settings, clients, location })
+        let (certificates, stapled, settings) = (self.certificates, self.stapled, self.settings);
+        Ok(TlsPort { certificates, stapled, settings, clients, location })
     }
 
     /// TLS to servers.
@@ -371,6 +380,10 @@ impl Kind for OutgoingTls {
             if options::is_wanted(OPTIONS, &token, line)? {
                 let (name, value) = options::split(&token);
                 reader.option(Side::Server, name, value, &token, line)?;
+                if name == "domain" {
+                    let message = "every server needs a certificate for this one name";
+                    line.warn(&token, message, Some("leave it out: names are those of the URLs"));
+                }
             }
         }
         *out = reader.outgoing(line, location)?;
@@ -412,7 +425,9 @@ mod tests {
             true => format!("http_port 1\ntls_outgoing_options cert=/y {option}"),
             false => format!("http_port 1\ntls_outgoing_options {option}"),
         };
-        options::tests::check_rows(OPTIONS, line, example);
+        // It works, with a warning of its own: see below.
+        let rows = OPTIONS.iter().filter(|row| row.name != "domain");
+        options::tests::check_rows(rows, line, example);
     }
 
     #[test]
@@ -440,6 +455,8 @@ mod tests {
             let asking = format!("https_port 2 tls-cert=/c clientca=/a {option}");
             assert_eq!(parse(&asking).2, "", "{option}");
         }
+        let (_, errors, warnings) = parse("tls_outgoing_options domain=a.test");
+        assert!(errors.is_empty() && warnings.contains("this one name"), "{errors}{warnings}");
         let (_, _, warnings) = parse("tls_outgoing_options options=CIPHER_SERVER_PREFERENCE");
         assert!(warnings.contains("the server chooses"), "{warnings}");
         for (line, wanted) in [

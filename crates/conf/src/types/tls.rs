@@ -60,12 +60,41 @@ impl Default for TlsSettings {
 pub struct TlsPort {
     /// At least one.
     pub certificates: Vec<CertificateFiles>,
+    /// Files with answers of OCSP, each with the index of its certificate.
+    pub stapled: Vec<(usize, String)>,
     /// Versions and ciphers.
     pub settings: TlsSettings,
     /// Certificates of clients, if they are asked for.
     pub clients: Option<ClientCertificates>,
     /// The line.
     pub location: Location,
+}
+
+impl CertificateFiles {
+    /// Its files.
+    fn files(&self) -> impl Iterator<Item = &str> {
+        [Some(&self.certificate), self.key.as_ref()].into_iter().flatten().map(String::as_str)
+    }
+}
+
+impl TlsPort {
+    /// All files that a reconfiguration reads again.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let own = self.certificates.iter().flat_map(CertificateFiles::files);
+        let clients = self.clients.iter();
+        let of_clients =
+            clients.flat_map(|clients| clients.authorities.iter().chain(&clients.revocations));
+        let stapled = self.stapled.iter().map(|(_, file)| file);
+        own.chain(of_clients.chain(stapled).map(String::as_str))
+    }
+}
+
+impl TlsOutgoing {
+    /// All files that a reconfiguration reads again.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let own = self.certificate.iter().flat_map(CertificateFiles::files);
+        own.chain(self.authorities.iter().chain(&self.revocations).map(String::as_str))
+    }
 }
 
 /// How certificates of clients are verified.

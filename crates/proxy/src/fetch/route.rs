@@ -19,12 +19,13 @@ use humboldt_net::dns::Asker;
 use tokio::time::Instant;
 
 use crate::config::peers::Peer;
-use crate::core::{Core, Secure};
+use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Report};
 use crate::request::{Request, unmapped};
 use crate::rules::{access, destinations};
+use crate::secure::Secure;
 
 /// One way to get an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
