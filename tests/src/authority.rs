@@ -43,6 +43,8 @@ pub enum Key {
     Ecdsa,
     /// With 2048 bits.
     Rsa,
+    /// RSA with 1024 bits, which nobody should trust.
+    Short,
 }
 
 /// An authority that signs certificates. Its own is `ca.pem` in its folder.
@@ -74,6 +76,19 @@ impl Authority {
     /// If it cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
+        Self::with(name, &[])
+    }
+
+    /// An authority whose certificates are for names in this domain only.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn for_domain(name: &str, domain: &str) -> Self {
+        Self::with(name, &["-addext", &format!("nameConstraints=critical,permitted;DNS:{domain}")])
+    }
+
+    fn with(name: &str, options: &[&str]) -> Self {
         let authority = Self { folder: open_folder() };
         let dir = authority.folder.path().display().to_string();
         let write = |file: &str, text: &str| {
@@ -86,7 +101,7 @@ impl Authority {
         let mut command = openssl("req");
         command.args(["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
         command.args(["-days", "30", "-subj", &format!("/CN={name}")]);
-        command.args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"]);
+        command.args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"]).args(options);
         succeed(
             command.arg("-keyout").arg(authority.path("ca.key")).arg("-out").arg(authority.ca()),
         );
@@ -124,6 +139,15 @@ impl Authority {
         self.sign(file, Key::Ecdsa, subject, names, &time)
     }
 
+    /// The same, signed over SHA-1.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn issue_weakly(&self, file: &str, subject: &str, names: &str) -> Certificate {
+        self.sign(file, Key::Ecdsa, subject, names, &["-md", "sha1"])
+    }
+
     fn sign(&self, file: &str, key: Key, subject: &str, names: &str, time: &[&str]) -> Certificate {
         let (certificate, key_file) =
             (self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
@@ -133,6 +157,7 @@ impl Authority {
         match key {
             Key::Ecdsa => command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]),
             Key::Rsa => command.args(["-newkey", "rsa:2048"]),
+            Key::Short => command.args(["-newkey", "rsa:1024"]),
         };
         if !names.is_empty() {
             command.arg("-addext").arg(format!("subjectAltName={names}"));

@@ -17,6 +17,7 @@ pub mod message;
 pub mod origin;
 pub mod proxy;
 pub mod scripts;
+pub mod secured;
 pub mod servers;
 pub mod spaces;
 pub mod wait;

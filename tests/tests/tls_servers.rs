@@ -137,6 +137,43 @@ fn servers_that_cannot_prove_who_they_are_are_refused_in_every_way() {
 }
 
 #[test]
+fn servers_with_weak_or_forbidden_certificates_are_refused() {
+    let authority = Authority::new("tests");
+    let narrow = Authority::for_domain("narrow", "elsewhere.test");
+    let of_servers =
+        |authority: &Authority, key| authority.issue("own", key, "/CN=localhost", "DNS:localhost");
+    let weak = authority.issue_weakly("weak", "/CN=localhost", "DNS:localhost");
+    // nginx itself takes such ones at a lower level of OpenSSL's only.
+    let lower = "ssl_ciphers DEFAULT:@SECLEVEL=0; ";
+    for (own, authority, words, code) in [
+        (weak, &authority, "a method that is too weak", "X509_V_ERR_CA_MD_TOO_WEAK"),
+        (
+            of_servers(&authority, Key::Short),
+            &authority,
+            "key of the certificate is too short",
+            "X509_V_ERR_EE_KEY_TOO_SMALL",
+        ),
+        (
+            of_servers(&narrow, Key::Ecdsa),
+            &narrow,
+            "may not sign certificates for this name",
+            "X509_V_ERR_PERMITTED_VIOLATION",
+        ),
+    ] {
+        let server = nginx(&own, lower);
+        let forward = Proxy::forward(&format!("{}{LOG}", trust(authority)));
+        refused(&forward, &url(&server, "/a"), words, code);
+        let peer = format!(
+            "cache_peer localhost parent {} 0 no-query originserver tls tls-cafile={}\n{LOG}",
+            server.address.port(),
+            authority.ca().display()
+        );
+        refused(&Proxy::start("accel defaultsite=site.test", &peer), "/a", words, code);
+        assert_eq!(server.text("access.log"), "", "nothing was sent");
+    }
+}
+
+#[test]
 fn the_systems_authorities_do_not_know_ours_and_the_own_certificate_can_be_named() {
     let folder = open_folder();
     let own = self_signed(&folder, "/CN=localhost", "DNS:localhost");

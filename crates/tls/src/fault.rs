@@ -32,6 +32,10 @@ pub enum CertificateFault {
     BadSignature,
     /// It is signed with a method that nobody should rely on.
     WeakSignature,
+    /// Its key is so short that it proves nothing.
+    WeakKey,
+    /// Its authority may not sign certificates for this name.
+    NotPermitted,
     /// It may not be used for this.
     WrongPurpose,
     /// The other side has sent none.
@@ -76,6 +80,8 @@ impl CertificateFault {
             Self::UnknownRevocation => "X509_V_ERR_UNABLE_TO_GET_CRL",
             Self::BadSignature => "X509_V_ERR_CERT_SIGNATURE_FAILURE",
             Self::WeakSignature => "X509_V_ERR_CA_MD_TOO_WEAK",
+            Self::WeakKey => "X509_V_ERR_EE_KEY_TOO_SMALL",
+            Self::NotPermitted => "X509_V_ERR_PERMITTED_VIOLATION",
             Self::WrongPurpose => "X509_V_ERR_INVALID_PURPOSE",
             Self::Missing => "SQUID_X509_V_ERR_NO_CERTIFICATE",
             Self::Invalid => "X509_V_ERR_CERT_REJECTED",
@@ -126,6 +132,8 @@ impl fmt::Display for CertificateFault {
             Self::UnknownRevocation => "no valid list says whether the certificate is revoked",
             Self::BadSignature => "the signature of the certificate is wrong",
             Self::WeakSignature => "the certificate is signed with a method that is too weak",
+            Self::WeakKey => "the key of the certificate is too short",
+            Self::NotPermitted => "its authority may not sign certificates for this name",
             Self::WrongPurpose => "the certificate is not meant for this",
             Self::Missing => "there is no certificate",
             Self::Invalid => "the certificate is not valid",
@@ -174,6 +182,11 @@ impl From<&CertificateError> for CertificateFault {
             | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Self::WeakSignature,
             E::InvalidPurpose | E::InvalidPurposeContext { .. } => Self::WrongPurpose,
             E::Other(other) if other.0.is::<SelfSigned>() => Self::SelfSigned,
+            E::Other(other) if other.0.is::<WeakKey>() => Self::WeakKey,
+            // The library has no name of its own for it. A test fails where it writes another one.
+            E::Other(other) if other.to_string().contains("NameConstraintViolation") => {
+                Self::NotPermitted
+            }
             _ => Self::Invalid,
         }
     }
@@ -215,6 +228,18 @@ fn shown(name: &str) -> String {
         None => text,
     }
 }
+
+/// Marks a certificate whose key is too short.
+#[derive(Debug)]
+pub(crate) struct WeakKey;
+
+impl fmt::Display for WeakKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("key too short")
+    }
+}
+
+impl std::error::Error for WeakKey {}
 
 /// Marks a certificate that is signed by itself, among those of unknown issuers.
 #[derive(Debug)]

@@ -94,7 +94,10 @@ impl ResolvesServerCert for ByName {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let can_verify =
             |key: &CertifiedKey| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let chosen = self.choose(name.as_deref(), can_verify)?;
+        // A client that can verify none of them gets the alert `handshake_failure` for one. Without
+        // one it would get `access_denied`, which says something else.
+        let any = || self.choose(name.as_deref(), |_| true);
+        let chosen = self.choose(name.as_deref(), can_verify).or_else(any)?;
         Some(chosen.current(UnixTime::now()))
     }
 }

@@ -13,12 +13,16 @@ use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
+use x509_parser::public_key::PublicKey;
 
 use crate::error::SetupProblem;
-use crate::fault::SelfSigned;
+use crate::fault::{SelfSigned, WeakKey};
 use crate::files::{self, Authorities, Files};
 use crate::sessions::Proofs;
 use crate::system::SystemRoots;
+
+/// The shortest key of RSA that is taken.
+const RSA_BITS_LEAST: usize = 2048;
 
 /// Verifies servers by the authorities of a line.
 #[derive(Debug)]
@@ -191,7 +195,7 @@ impl ServerCertVerifier for Verifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
+        verify_tls12_signature(message, cert, dss, algorithms).map_err(|error| named(error, cert))
     }
 
     fn verify_tls13_signature(
@@ -201,7 +205,7 @@ impl ServerCertVerifier for Verifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
+        verify_tls13_signature(message, cert, dss, algorithms).map_err(|error| named(error, cert))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -218,6 +222,19 @@ fn is_about_issuer(error: &CertificateError) -> bool {
         // test fails where it writes this in another way.
         CertificateError::Other(other) => other.to_string().contains("CaUsedAsEndEntity"),
         _ => false,
+    }
+}
+
+/// Why a signature of a server is refused: the library says no more than that it is wrong where the
+/// key is shorter than it takes.
+fn named(error: Error, own: &CertificateDer<'_>) -> Error {
+    let parsed = x509_parser::parse_x509_certificate(own);
+    let key = parsed.as_ref().ok().and_then(|(_, own)| own.public_key().parsed().ok());
+    match key {
+        Some(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_LEAST => {
+            Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(WeakKey))))
+        }
+        _ => error,
     }
 }
 
