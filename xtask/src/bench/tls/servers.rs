@@ -114,7 +114,7 @@ fn nginx(plan: &Plan, program: &Path, own: &Own, origin: SocketAddr) -> Outcome<
          proxy_cache_path {path}/cache levels=1:2 keys_zone=all:100m max_size=1g inactive=1h use_temp_path=off;\n\
          upstream origin {{ server {origin}; keepalive 128; keepalive_requests 100000000; }}\n\
          ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;\n\
-         ssl_session_cache shared:all:20m;\n\
+         ssl_session_cache shared:tls:20m;\n\
          server {{ listen {plain} backlog=4096; listen {secured} ssl backlog=4096;\n\
          location / {{ proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
          proxy_cache all; proxy_cache_key $request_uri; proxy_cache_valid 200 1h; }} }} }}\n",
