@@ -101,8 +101,10 @@ pub async fn serve_with_socks<S: Service>(
 async fn serve_in_turn<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
     let mut proceeded = 0_u32;
     loop {
+        // A connection that came so late may have a request on its way.
+        let was_draining = io.is_draining();
         let turn = poll_fn(|cx| match poll_turn(cx, &mut client, service) {
-            Poll::Pending if io.is_draining() => {
+            Poll::Pending if io.is_draining() && !was_draining => {
                 Poll::Ready(match client.ended_by(ClientLost::ShutDown) {
                     Event::Refused(refused) => Turn::Refused(refused),
                     Event::Head | Event::End => Turn::End,
@@ -319,6 +321,28 @@ mod tests {
                 assert_eq!(serving.await.unwrap(), 0);
             });
         }
+    }
+
+    #[test]
+    fn a_connection_that_comes_while_the_core_drains_is_answered_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            client.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2)).await.unwrap();
+            let io = CoreIo::new(Arc::default(), ClientSettings::default());
+            io.start_draining();
+            let service = Rc::new(Counting { answered: Cell::new(0), is_in_line: false });
+            let serving = Rc::clone(&service);
+            let task = tokio::task::spawn_local(async move {
+                serve(&io, stream.into(), &serving).await;
+            });
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            drop(client);
+            task.await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n"), "{answer}");
+            assert_eq!(service.answered.get(), 1);
+        });
     }
 
     #[test]

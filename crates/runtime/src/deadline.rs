@@ -187,8 +187,8 @@ impl Deadlines {
     /// Wakes everybody who waits for a deadline, so that they look at what else has changed.
     pub fn wake_all(&self) {
         let wakers: Vec<Waker> = {
-            let mut table = self.core.table.borrow_mut();
-            table.slots.iter_mut().filter_map(|slot| slot.waker.take()).collect()
+            let table = self.core.table.borrow();
+            table.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
