@@ -79,7 +79,7 @@ pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>, last: &mut Last<
     terms
         .iter()
         .map(|term| term.check(subject, last))
-        .find(|result| *result != Match::Yes)
+        .find(|result| !matches!(result, Match::Yes))
         .unwrap_or(Match::Yes)
 }
 
@@ -392,7 +392,7 @@ fn any<'a>(results: impl Iterator<Item = Match<'a>>) -> Match<'a> {
 /// Whether an address of the host is in the set; `None` if the decision needs addresses that are
 /// not known.
 fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -> Option<bool> {
-    match (subject.host_ip, subject.known.dst_ips) {
+    match (subject.host_ip(), subject.known.dst_ips) {
         (Some(address), _) => Some(addresses.contains(address)),
         (None, _) if no_lookup => Some(false),
         (None, Some([])) if addresses.none => Some(true),

@@ -35,8 +35,25 @@ struct Gated {
 #[derive(Debug)]
 enum Gate {
     Open,
-    StartsWith { text: Box<[u8]>, ignore_case: bool },
-    Contains(Box<Finder<'static>>),
+    StartsWith {
+        text: Box<[u8]>,
+        ignore_case: bool,
+    },
+    Contains {
+        /// The byte of the text that is least to be expected: without it there is no need to
+        /// search.
+        rarest: u8,
+        finder: Box<Finder<'static>>,
+    },
+}
+
+/// Bytes of URLs, the most frequent ones first; all others are rarer.
+const FREQUENT: &[u8] = b"/et.aosicnrpmlhdwu:g0-1bf2_3=4y5&678v9k?%xjz";
+
+/// The byte of a text that is the rarest in URLs.
+fn rarest(text: &[u8]) -> Option<u8> {
+    let rank = |byte: &u8| memchr::memchr(*byte, FREQUENT).unwrap_or(FREQUENT.len());
+    text.iter().copied().max_by_key(rank)
 }
 
 /// One expression as configured.
@@ -112,7 +129,9 @@ impl Gate {
                 Self::StartsWith { text: text.into_bytes().into_boxed_slice(), ignore_case }
             }
             Some(Required { text, at_start: false }) if !ignore_case => {
-                Self::Contains(Box::new(Finder::new(text.as_bytes()).into_owned()))
+                let finder = || Box::new(Finder::new(text.as_bytes()).into_owned());
+                rarest(text.as_bytes())
+                    .map_or(Self::Open, |rarest| Self::Contains { rarest, finder: finder() })
             }
             _ => Self::Open,
         }
@@ -131,7 +150,9 @@ impl Gate {
                     }
                 })
             }
-            Self::Contains(finder) => finder.find(text).is_some(),
+            Self::Contains { rarest, finder } => {
+                memchr::memchr(*rarest, text).is_some() && finder.find(text).is_some()
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use humboldt_base::certificate::Certificate;
+use humboldt_http::uri::host_ip;
 use humboldt_http::{RequestHead, ResponseHead};
 
 use crate::annotations::Annotated;
@@ -68,8 +69,8 @@ pub struct Subject<'a> {
     pub scheme: &'a [u8],
     /// Host of the URL: lower-case, without brackets.
     pub host: &'a [u8],
-    /// The host, if it is an address.
-    pub host_ip: Option<IpAddr>,
+    /// The address that the request goes to, whatever its host is.
+    pub original_ip: Option<IpAddr>,
     /// Port of the URL.
     pub port: u16,
     /// The whole URL; for CONNECT `host:port`.
@@ -113,7 +114,7 @@ impl Default for Subject<'_> {
             method: b"",
             scheme: b"",
             host: b"",
-            host_ip: None,
+            original_ip: None,
             port: 0,
             url: b"",
             path: b"",
@@ -133,6 +134,11 @@ impl Default for Subject<'_> {
 }
 
 impl Subject<'_> {
+    /// The address that the request goes to, if that needs no look-up: the host is one.
+    pub fn host_ip(&self) -> Option<IpAddr> {
+        self.original_ip.or_else(|| host_ip(self.host))
+    }
+
     /// The client's address, if it has one.
     #[inline]
     pub(crate) fn client(&self) -> Option<IpAddr> {

@@ -70,7 +70,7 @@ fn subject() -> Subject<'static> {
         method: b"GET",
         scheme: b"http",
         host: b"www.example.com",
-        host_ip: None,
+        original_ip: None,
         port: 80,
         url: b"http://www.example.com/a",
         path: b"/a",
@@ -273,8 +273,16 @@ fn destinations_are_looked_up_only_when_they_matter() {
     assert!(rules.check(&Subject { known: ips(&good), ..get }).is_allowed());
     assert_eq!(rules.check(&Subject { known: ips(&[]), ..get }), asks("bad"), "a failed look-up");
     assert!(!rules.check(&Subject { known: ips(&evil), ..get }).is_allowed());
-    assert!(!rules.check(&Subject { host_ip: Some(ip("192.0.2.1")), ..get }).is_allowed());
-    assert!(rules.check(&Subject { host_ip: Some(ip("192.0.3.1")), ..get }).is_allowed());
+    for (address, is_allowed) in [("192.0.2.1", false), ("192.0.3.1", true)] {
+        let original_ip = Some(ip(address));
+        for subject in [
+            Subject { original_ip, ..get },
+            Subject { original_ip, host: b"192.0.2.1", ..get },
+            Subject { host: address.as_bytes(), ..get },
+        ] {
+            assert_eq!(rules.check(&subject).is_allowed(), is_allowed, "{address}");
+        }
+    }
     assert_eq!(list(acls, "allow !bad").check(&get), asks("bad"), "negation does not hide it");
     assert!(list(acls, "allow !quiet").check(&get).is_allowed());
     assert_eq!(list(acls, "allow !bad").check(&Subject { known: ips(&[]), ..get }), asks("bad"));

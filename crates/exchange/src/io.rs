@@ -65,7 +65,7 @@ pub struct CoreIo {
     pub read_buffers: ReadBuffers,
     /// Pipes for tunnels.
     pub(crate) pipes: Pipes,
-    /// Wakes idle connections when the core starts to drain.
+    /// Wakes connections that agree on a protocol when the core starts to drain.
     pub drain: Notify,
     counters: Arc<Counters>,
     settings: RefCell<Rc<ClientSettings>>,
@@ -74,7 +74,7 @@ pub struct CoreIo {
 }
 
 impl CoreIo {
-    /// Must be called on the thread that will use it, inside of its `LocalSet`.
+    /// Must be called on the thread that will use it, inside of its runtime.
     pub fn new(counters: Arc<Counters>, settings: ClientSettings) -> Rc<Self> {
         Rc::new(Self {
             deadlines: Deadlines::new(),
@@ -127,6 +127,8 @@ impl CoreIo {
     pub fn start_draining(&self) {
         self.draining.set(true);
         self.drain.notify_waiters();
+        // One that waits for a request waits at its deadline too.
+        self.deadlines.wake_all();
     }
 
     /// An empty buffer to write a head in, with the capacity of an earlier one.

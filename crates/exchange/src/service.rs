@@ -101,14 +101,18 @@ pub async fn serve_with_socks<S: Service>(
 async fn serve_in_turn<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
     let mut proceeded = 0_u32;
     loop {
-        let turn = tokio::select! {
-            biased;
-            turn = poll_fn(|cx| poll_turn(cx, &mut client, service)) => turn,
-            () = io.drain.notified() => match client.ended_by(ClientLost::ShutDown) {
-                Event::Refused(refused) => Turn::Refused(refused),
-                Event::Head | Event::End => Turn::End,
-            },
-        };
+        // A connection that came so late may have a request on its way.
+        let was_draining = io.is_draining();
+        let turn = poll_fn(|cx| match poll_turn(cx, &mut client, service) {
+            Poll::Pending if io.is_draining() && !was_draining => {
+                Poll::Ready(match client.ended_by(ClientLost::ShutDown) {
+                    Event::Refused(refused) => Turn::Refused(refused),
+                    Event::Head | Event::End => Turn::End,
+                })
+            }
+            turn => turn,
+        });
+        let turn = turn.await;
         client.leave_line();
         match turn {
             Turn::Pending(pending) => {
@@ -290,6 +294,55 @@ mod tests {
             let most = most_at_once(is_in_line);
             assert!(most <= ANSWERS_AT_ONCE_MAX as usize, "{is_in_line}: {most}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_waits_ends_when_the_core_drains() {
+        for sent in [&b""[..], b"GET / HT"] {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio::task::LocalSet::new().block_on(&runtime, async {
+                let (mut client, stream) = UnixStream::pair().unwrap();
+                client.write_all(sent).await.unwrap();
+                let io = CoreIo::new(Arc::default(), ClientSettings::default());
+                let serving = Rc::clone(&io);
+                let serving = tokio::task::spawn_local(async move {
+                    let service = Rc::new(Counting { answered: Cell::new(0), is_in_line: true });
+                    serve(&serving, stream.into(), &service).await;
+                    service.answered.get()
+                });
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                assert!(!serving.is_finished());
+                io.start_draining();
+                assert_eq!(client.read(&mut [0]).await.unwrap_or_default(), 0, "{sent:?}");
+                drop(client);
+                assert_eq!(serving.await.unwrap(), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn a_connection_that_comes_while_the_core_drains_is_answered_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            client.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2)).await.unwrap();
+            let io = CoreIo::new(Arc::default(), ClientSettings::default());
+            io.start_draining();
+            let service = Rc::new(Counting { answered: Cell::new(0), is_in_line: false });
+            let serving = Rc::clone(&service);
+            let task = tokio::task::spawn_local(async move {
+                serve(&io, stream.into(), &serving).await;
+            });
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            drop(client);
+            task.await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n"), "{answer}");
+            assert_eq!(service.answered.get(), 1);
+        });
     }
 
     #[test]

@@ -204,7 +204,10 @@ impl CacheControl {
     /// The directives of a request, with `Pragma: no-cache` standing in for a missing Cache-Control
     /// (RFC 9111 section 5.4).
     pub fn of_request(fields: &Fields) -> Self {
-        let mut parsed = Self::parse(fields.get_all(FieldName::CacheControl));
+        let mut parsed = match fields.has(FieldName::CacheControl) {
+            true => Self::parse(fields.get_all(FieldName::CacheControl)),
+            false => Self::default(),
+        };
         if fields.has(FieldName::Pragma)
             && !fields.has(FieldName::CacheControl)
             && fields.list(FieldName::Pragma).any(|item| item.eq_ignore_ascii_case(b"no-cache"))

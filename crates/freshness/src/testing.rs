@@ -1,6 +1,6 @@
 //! Heads for the tests of this crate.
 
-use humboldt_http::{Fields, Method, RequestHead, ResponseHead, Version, date};
+use humboldt_http::{Fields, RequestHead, ResponseHead, Version, date};
 
 use crate::{CacheControl, RefreshRule, Settings, Times, times};
 
@@ -25,7 +25,7 @@ pub(crate) fn fields(text: &str, fields: &mut Fields) {
 }
 
 pub(crate) fn request(text: &str) -> RequestHead {
-    let mut head = RequestHead { method: Method::Get, ..RequestHead::default() };
+    let mut head = RequestHead::default();
     fields(text, &mut head.fields);
     head
 }

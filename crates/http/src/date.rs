@@ -1,5 +1,7 @@
 //! HTTP dates (RFC 9110 5.6.7) as unix seconds.
 
+use std::cell::Cell;
+
 use humboldt_base::civil::{civil_from_days, days_from_civil};
 
 /// Length of the preferred form, in bytes: `Sun, 06 Nov 1994 08:49:37 GMT`.
@@ -16,7 +18,40 @@ const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 /// form has, are 1970 to 2069. The name of the day is not compared with the date.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<i64> {
-    parse_preferred(text).or_else(|| parse_rfc850(text)).or_else(|| parse_asctime(text))
+    if let Some(known) = LAST_READ.with(|last| last.iter().find_map(|one| one.get().of(text))) {
+        return Some(known);
+    }
+    let unix_s =
+        parse_preferred(text).or_else(|| parse_rfc850(text)).or_else(|| parse_asctime(text))?;
+    if let Ok(text) = text.try_into() {
+        LAST_READ.with(|[newest, before]| {
+            before.set(newest.get());
+            newest.set(Read { text, unix_s });
+        });
+    }
+    Some(unix_s)
+}
+
+/// A date that was read.
+#[derive(Copy, Clone)]
+struct Read {
+    text: [u8; DATE_BYTES],
+    unix_s: i64,
+}
+
+impl Read {
+    /// Before the first one.
+    const EPOCH: Self = Self { text: *b"Thu, 01 Jan 1970 00:00:00 GMT", unix_s: 0 };
+
+    fn of(self, text: &[u8]) -> Option<i64> {
+        (self.text == *text).then_some(self.unix_s)
+    }
+}
+
+thread_local! {
+    /// The last two of this thread. Each field of an answer is read more than once, and answers of
+    /// one second have the same Date.
+    static LAST_READ: [Cell<Read>; 2] = const { [const { Cell::new(Read::EPOCH) }; 2] };
 }
 
 /// Writes the preferred form. Times outside the years 1 to 9999 are written as the nearest end.
@@ -193,6 +228,24 @@ mod tests {
         assert_eq!(parse(b"Thursday, 01-Jan-70 00:00:00 GMT"), Some(0));
         assert_eq!(parse(b"Fri, 31 Dec 1999 23:59:60 GMT"), Some(946_684_800));
         assert_eq!(parse(b"Mon, 01 Jan 1900 00:00:00 GMT"), Some(-2_208_988_800));
+    }
+
+    #[test]
+    fn what_was_read_before_changes_nothing() {
+        let dates: [(&[u8], Option<i64>); 5] = [
+            (b"Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
+            (b"Sun, 06 Nov 1994 08:49:38 GMT", Some(784_111_778)),
+            (b"Sun, 06 Nov 1994 24:00:00 GMT", None),
+            (&[0; DATE_BYTES], None),
+            (b"Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+        ];
+        for first in dates {
+            for second in dates {
+                for third in [first, second, first, second] {
+                    assert_eq!(parse(third.0), third.1, "{:?}", third.0.escape_ascii());
+                }
+            }
+        }
     }
 
     #[test]

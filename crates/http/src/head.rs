@@ -4,6 +4,7 @@ use humboldt_base::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
 
 use crate::fields::{FIELDS_BYTES_MAX, Fields, Span};
 use crate::method::{Method, Version};
+use crate::uri::Places;
 
 /// Bounds for one head, whatever the version of HTTP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -75,6 +76,8 @@ pub struct RequestHead {
     pub version: Version,
     /// The form of the target.
     pub target: Target,
+    /// The parts of an absolute target that has been read.
+    pub(crate) places: Option<Places>,
     /// The field lines.
     pub fields: Fields,
 }
@@ -98,7 +101,7 @@ impl RequestHead {
         self.method = Method::from_bytes(method);
         self.method_span = append(&mut self.fields, method);
         self.target_span = append(&mut self.fields, target);
-        self.target = form;
+        (self.target, self.places) = (form, None);
         self.version = version;
     }
 

@@ -1,7 +1,7 @@
 //! Request targets, `Host`, and the URL they make together (RFC 3986 as narrowed by RFC 9110 4.2).
 
 use std::io::Write;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use memchr::{memchr, memchr3};
 use thiserror::Error;
@@ -49,6 +49,50 @@ pub struct UrlParts<'a> {
     pub path_and_query: &'a [u8],
 }
 
+/// The places of the parts of an absolute URL that was taken apart once, and has no fragment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Places {
+    scheme_len: u32,
+    host_len: u32,
+    is_ipv6_literal: bool,
+    port: Option<u16>,
+    path_start: u32,
+}
+
+impl Places {
+    /// Those of the parts of `text`, which is bounded far below 4 GiB.
+    pub(crate) fn of(text: &[u8], parts: &UrlParts<'_>) -> Self {
+        Self {
+            scheme_len: parts.scheme.len() as u32,
+            host_len: parts.authority.host.len() as u32,
+            is_ipv6_literal: parts.authority.is_ipv6_literal,
+            port: parts.authority.port,
+            path_start: (text.len() - parts.path_and_query.len()) as u32,
+        }
+    }
+
+    /// The authority in the same text.
+    pub(crate) fn authority(self, text: &[u8]) -> &[u8] {
+        text.get(self.authority_start()..self.path_start as usize).unwrap_or_default()
+    }
+
+    fn authority_start(self) -> usize {
+        self.scheme_len as usize + b"://".len()
+    }
+
+    /// The parts of the same text.
+    fn parts(self, text: &[u8]) -> UrlParts<'_> {
+        let Self { is_ipv6_literal, port, .. } = self;
+        let start = self.authority_start() + usize::from(is_ipv6_literal);
+        let host = text.get(start..start + self.host_len as usize).unwrap_or_default();
+        UrlParts {
+            scheme: text.get(..self.scheme_len as usize).unwrap_or_default(),
+            authority: Authority { host, is_ipv6_literal, port },
+            path_and_query: text.get(self.path_start as usize..).unwrap_or_default(),
+        }
+    }
+}
+
 /// Takes `host[:port]` apart: a target of CONNECT, or the value of `Host`. `None` when it is empty
 /// or malformed: user information, an empty label, port 0, a byte that no host name in use has. RFC
 /// 3986 would also allow sub-delimiters and percent-encoding, which only serve to confuse.
@@ -65,6 +109,17 @@ pub fn split_authority(text: &[u8]) -> Option<Authority<'_>> {
     let (host, tail) = text.split_at_checked(end)?;
     let port = port_suffix(tail)?;
     is_host_name(host).then_some(Authority { host, is_ipv6_literal: false, port })
+}
+
+/// The host, if it is an address. A name never contains a colon, and its last label never has
+/// digits only, so most names are rejected without parsing.
+#[must_use]
+pub fn host_ip(host: &[u8]) -> Option<IpAddr> {
+    let last = host.last()?;
+    if !last.is_ascii_digit() && !host.contains(&b':') {
+        return None;
+    }
+    std::str::from_utf8(host).ok()?.parse().ok()
 }
 
 /// Takes an absolute URL `scheme://authority[/path][?query][#fragment]` apart. `None` when it is
@@ -170,7 +225,15 @@ impl Url {
     ) -> Result<(), UriError> {
         let target = head.target_bytes();
         match head.target {
-            Target::Absolute => self.set_absolute(target),
+            Target::Absolute => match head.places {
+                Some(places) => {
+                    if !self.assign_canonical(target, places) {
+                        self.assign(&places.parts(target));
+                    }
+                    Ok(())
+                }
+                None => self.set_absolute(target),
+            },
             Target::Authority => self.set_authority(target),
             Target::Origin | Target::Asterisk => {
                 let host =
@@ -288,6 +351,37 @@ impl Url {
         };
     }
 
+    /// Sets from a URL that is canonical already, as nearly all are: one copy. `false`: it is not.
+    fn assign_canonical(&mut self, text: &[u8], places: Places) -> bool {
+        let UrlParts { scheme, authority, path_and_query } = places.parts(text);
+        let implied = default_port(scheme);
+        let has_upper =
+            |text: &[u8]| text.iter().fold(false, |any, b| any | b.is_ascii_uppercase());
+        let has_port_text = match places.authority(text).get(authority.host.len()..) {
+            Some([]) => authority.port.is_none(),
+            // Neither the default one, nor with zeros before it.
+            Some([b':', b'1'..=b'9', ..]) => authority.port != implied,
+            _ => false,
+        };
+        let is_canonical = has_port_text
+            && !authority.is_ipv6_literal
+            && path_and_query.first() == Some(&b'/')
+            && authority.host.last() != Some(&b'.')
+            && !has_upper(scheme)
+            && !has_upper(authority.host);
+        if is_canonical {
+            self.text.clear();
+            self.text.extend_from_slice(text);
+            self.scheme_len = scheme.len();
+            self.host_start = places.authority_start();
+            self.host_end = self.host_start + authority.host.len();
+            self.port = authority.port.or(implied).unwrap_or(0);
+            self.path_start = places.path_start as usize;
+            self.is_path_given = true;
+        }
+        is_canonical
+    }
+
     fn assign(&mut self, parts: &UrlParts<'_>) {
         self.text.clear();
         self.push_lower(parts.scheme);
@@ -321,6 +415,48 @@ impl Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A target that was read once gives the URL that its text gives.
+    #[test]
+    fn what_was_read_gives_the_same_url() {
+        for text in [
+            "http://a.test/",
+            "http://a.test:8080/x?y=1/2",
+            "http://127.0.0.1:34567/1024/0",
+            "HTTP://A.Test:80/X",
+            "http://a.TEST/x",
+            "hTTp://a.test/x",
+            "http://a.test./x",
+            "http://a.test:/x",
+            "http://a.test:80/x",
+            "http://a.test:080/x",
+            "http://a.test:0081/x",
+            "http://a.test?x",
+            "http://a.test",
+            "http://[2001:DB8::1]:81/x",
+            "http://[::ffff:1.2.3.4]/x",
+            "https://a.test:80/x",
+            "https://a.test:443/x",
+            "other://a.test/x",
+            "other://a.test:7/x",
+        ] {
+            let input = format!("GET {text} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            let mut head = RequestHead::default();
+            let read = crate::h1::parse_request(
+                input.as_bytes(),
+                &crate::HeadLimits::default(),
+                &mut head,
+            );
+            assert_eq!(read, Ok(Some(input.len())), "{text}");
+            // Whatever was there before.
+            let mut url = Url::default();
+            url.set_absolute(b"https://earlier.test/").unwrap();
+            url.set_from_request(&head, b"http", None).unwrap();
+            let mut wanted = Url::default();
+            wanted.set_absolute(text.as_bytes()).unwrap();
+            assert_eq!(url, wanted, "{text}");
+        }
+    }
 
     fn canonical(text: &str) -> Option<String> {
         let mut url = Url::default();

@@ -90,6 +90,11 @@ pub(crate) fn push_escaped(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
         return push_json(out, text);
     }
     let set = escape.set();
+    // Nearly every text is plain, and without a branch for each byte that is soon known.
+    let has_unsafe = text.iter().fold(false, |found, byte| found | set[usize::from(*byte)]);
+    if !has_unsafe {
+        return out.extend_from_slice(text);
+    }
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| set[usize::from(*byte)]) {
         let (plain, tail) = rest.split_at(at);
@@ -186,12 +191,19 @@ pub(crate) fn push_padded(out: &mut Vec<u8>, number: impl itoa::Integer, width: 
 pub(crate) fn push_ip(out: &mut Vec<u8>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
-            let [a, b, c, d] = ip.octets();
-            push_number(out, a);
-            for octet in [b, c, d] {
-                out.push(b'.');
-                push_number(out, octet);
+            // Made in one place, and copied once.
+            let (mut text, mut len) = ([0; 16], 0);
+            for octet in ip.octets() {
+                for (least, digit) in [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)] {
+                    if octet >= least {
+                        text[len] = b'0' + digit;
+                        len += 1;
+                    }
+                }
+                text[len] = b'.';
+                len += 1;
             }
+            out.extend_from_slice(&text[..len - 1]);
         }
         // Writing to a Vec cannot fail.
         IpAddr::V6(ip) => _ = write!(out, "{ip}"),

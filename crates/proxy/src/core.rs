@@ -1,6 +1,6 @@
 //! The state of one core. No other thread uses it, so nothing in it is locked.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -157,8 +157,8 @@ impl Core {
     }
 
     /// The access logs in force.
-    pub(crate) fn access_logs(&self) -> Arc<Vec<AccessLog>> {
-        Arc::clone(&self.access_logs.borrow())
+    pub(crate) fn access_logs(&self) -> Ref<'_, [AccessLog]> {
+        Ref::map(self.access_logs.borrow(), |logs| &***logs)
     }
 
     /// Adds to one of this core's counters.

@@ -582,16 +582,6 @@ pub(crate) fn unmapped(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// The host, if it is an address. A name never contains a colon, and its last label never has
-/// digits only, so most names are rejected without parsing.
-pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
-    let last = host.last()?;
-    if !last.is_ascii_digit() && !host.contains(&b':') {
-        return None;
-    }
-    std::str::from_utf8(host).ok()?.parse().ok()
-}
-
 /// A target without what stands before the `@` of its authority.
 fn without_login(target: &[u8]) -> Cow<'_, [u8]> {
     let start = match target.windows(3).position(|three| three == b"://") {

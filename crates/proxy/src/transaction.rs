@@ -4,7 +4,7 @@
 //! exactly once: by [`Transaction::end`], or on drop if the transaction has not ended.
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use humboldt_acl::{Late, RuleList};
@@ -16,6 +16,7 @@ use humboldt_logs::access::{AccessRecord, Hierarchy, Peer, ResultTag, Tag};
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::helped::Facts;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
 use crate::rules::{access, budget, enforce, notes};
@@ -121,36 +122,69 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     let indirect = request.indirect_client.filter(|_| logs_indirect);
     let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
     let client = logged_address(request.snapshot(), client);
-    let reported = request.reported.get();
     enforce::count_reported(core, request);
     let helped = request.helped.facts();
     let helped = helped.as_deref();
-    let tls = facts.tls.get();
     let url = request.logged_url();
-    let record = AccessRecord {
+    let route = outcome.route.as_ref();
+    let mut record = AccessRecord {
         elapsed_ms,
-        local: Some(facts.chosen()),
         tag: ResultTag { tag: outcome.tag, collapsed: outcome.collapsed, ending: outcome.ending() },
         status: outcome.status,
-        server_status: outcome.route.as_ref().and_then(|route| route.status),
         bytes_out: outcome.bytes_out,
         method: request.head.method_bytes(),
         url: &url,
-        client_url: request.is_rewritten().then(|| request.shown_url()),
-        version: Some(request.head.version),
-        hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
-        peer: peer(outcome.route.as_ref()),
-        peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
-        client_name: request.client_name.get().and_then(|name| name.as_deref().ok()),
-        server_name: server_name(request, outcome.route.as_ref()),
-        server_local: outcome.route.as_ref().and_then(|route| route.local),
-        attempts: outcome.route.as_ref().map_or(0, |route| route.attempts),
+        hierarchy: route.map_or(Hierarchy::None, |route| route.hierarchy),
+        peer: peer(route),
         user: request.user_name(),
         ext_user: helped.and_then(|facts| facts.user.as_deref()),
-        ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
-        ext_log: helped.and_then(|facts| facts.log.as_deref()),
         content_type,
         error: outcome.fault.as_ref().map(|fault| &*fault.code),
+        ..AccessRecord::new(now, SocketAddr::new(client, facts.client.port()))
+    };
+    if wants_details(core, request) {
+        record = with_details(record, request, outcome, helped);
+    }
+    let hierarchy = Some(record.hierarchy.name());
+    let error = Some(record.error.unwrap_or(NO_ERROR));
+    let late = Late { hierarchy, error, ..Late::NONE };
+    let answer = answer_at_end(request, outcome.status, content_type);
+    let answer = answer.as_ref();
+    let says = |list: &_| access::says_at_end(list, request, answer, &late);
+    notes::add_at_end(request, &record, |list| says(list).unwrap_or(false));
+    // A request is also logged when the conditions of the log have no answer.
+    append(core, &record, |list| says(list).unwrap_or(true));
+}
+
+/// Whether a log or an annotation may show more of a request than Squid's own format does.
+fn wants_details(core: &Core, request: &Request) -> bool {
+    core.access_logs().iter().any(|log| log.format.wants_details())
+        || !request.snapshot().note_rules.at_end.is_empty()
+}
+
+/// The record with all that is known.
+#[inline(never)]
+fn with_details<'a>(
+    record: AccessRecord<'a>,
+    request: &'a Request,
+    outcome: &'a Outcome,
+    helped: Option<&'a Facts>,
+) -> AccessRecord<'a> {
+    let (facts, route) = (request.facts(), outcome.route.as_ref());
+    let tls = facts.tls.get();
+    let reported = request.reported.get();
+    AccessRecord {
+        local: Some(facts.chosen()),
+        server_status: route.and_then(|route| route.status),
+        client_url: request.is_rewritten().then(|| request.shown_url()),
+        version: Some(request.head.version),
+        peer_port: route.and_then(|route| route.peer).map(|peer| peer.port()),
+        client_name: request.client_name.get().and_then(|name| name.as_deref().ok()),
+        server_name: server_name(request, route),
+        server_local: route.and_then(|route| route.local),
+        attempts: route.map_or(0, |route| route.attempts),
+        ext_tag: helped.and_then(|facts| facts.tag.as_deref()),
+        ext_log: helped.and_then(|facts| facts.log.as_deref()),
         error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         rule: outcome.fault.as_ref().and_then(|fault| fault.rule()),
         reported: reported.map(|rule| rule.as_ref().map(|rule| (&*rule.file, rule.line))),
@@ -163,17 +197,8 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
         certificate: tls.and_then(|tls| tls.certificate.as_ref()),
         tls: tls.map(|tls| (tls.version, tls.cipher.as_str())),
         notes: Some(&request.notes),
-        ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
-    };
-    let hierarchy = Some(record.hierarchy.name());
-    let error = Some(record.error.unwrap_or(NO_ERROR));
-    let late = Late { hierarchy, error, ..Late::NONE };
-    let answer = answer_at_end(request, outcome.status, content_type);
-    let answer = answer.as_ref();
-    let says = |list: &_| access::says_at_end(list, request, answer, &late);
-    notes::add_at_end(request, &record, |list| says(list).unwrap_or(false));
-    // A request is also logged when the conditions of the log have no answer.
-    append(core, &record, |list| says(list).unwrap_or(true));
+        ..record
+    }
 }
 
 /// Writes a line to each access log whose condition holds, down to the one that is `none`.

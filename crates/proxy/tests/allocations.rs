@@ -3,7 +3,6 @@
 //! Counted on the only thread of a core and its client, over real sockets: by the line of
 //! access.log too, but not by the thread that writes it.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +19,7 @@ use humboldt_proxy::{AccessLog, serve_connection};
 use humboldt_store::{Cache, CacheSettings, NoEvents};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
-use tokio::task::LocalSet;
+use tokio::runtime::{LocalOptions, LocalRuntime};
 
 /// Hits that are counted.
 const HITS: u64 = 200;
@@ -117,7 +115,7 @@ fn enlarge_buffers(service: &LogService, sink: &LineSink) {
 
 /// How much is allocated while `count` hits are served.
 fn allocations(
-    (runtime, local): (&Runtime, &LocalSet),
+    runtime: &LocalRuntime,
     client: &mut TcpStream,
     request: &[u8],
     body: usize,
@@ -125,7 +123,7 @@ fn allocations(
 ) -> u64 {
     let mut buffer = vec![0; 64 << 10];
     let counted = allocation_counter::measure(|| {
-        local.block_on(runtime, ask(client, request, body, count, &mut buffer));
+        runtime.block_on(ask(client, request, body, count, &mut buffer));
     });
     counted.count_total
 }
@@ -189,11 +187,12 @@ fn count_hits_of(rules: &str, fields: &str, format: &str, count: u64) {
     let destination = Destination::File(dir.path().join("access.log"));
     let sink = service.open(destination, options).expect("a log");
     let shared = shared(&sink, rules, format);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let local = Rc::new(LocalSet::new());
-    let mut client = local.block_on(&runtime, connect(&shared));
-    let core = (&runtime, &*local);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .expect("a runtime");
+    let mut client = runtime.block_on(connect(&shared));
+    let core = &runtime;
     let mut hits = 0;
     for body in SIZES_BYTES {
         let request =

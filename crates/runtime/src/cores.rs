@@ -1,14 +1,18 @@
-//! One thread per core, each with a tokio `current_thread` runtime and a `LocalSet`.
+//! One thread per core, each with a tokio `LocalRuntime`.
 //!
 //! A core runs the future it is given until that future ends; whatever it spawned with
 //! `tokio::task::spawn_local` and is still running then is dropped. Nothing moves between cores.
+//!
+//! The tasks of a core belong to its runtime itself. In a `LocalSet` they would be the second layer
+//! of tasks within one, and each wake would pass through both.
 
 use std::future::Future;
 use std::io;
+use std::sync::mpsc;
 use std::thread;
 
 use humboldt_base::limits::CORES_MAX;
-use tokio::task::LocalSet;
+use tokio::runtime::{Builder, LocalOptions};
 
 /// The number of a core, counted from 0. An index into per-core tables.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,13 +58,23 @@ where
     let mut threads = Vec::with_capacity(count);
     for core in 0..count {
         let failed = |source| CoreError::Start { core, source };
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let main = main.clone();
-        let thread = thread::Builder::new()
-            .name(format!("core-{core}"))
-            .spawn(move || LocalSet::new().block_on(&runtime, main(CoreId(core))))
-            .map_err(failed)?;
+        let (started, has_started) = mpsc::channel();
+        let run = move || {
+            // It belongs to the thread that makes it.
+            let runtime =
+                Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+            match runtime {
+                Ok(runtime) => {
+                    _ = started.send(Ok(()));
+                    runtime.block_on(main(CoreId(core)));
+                }
+                Err(error) => _ = started.send(Err(error)),
+            }
+        };
+        let thread =
+            thread::Builder::new().name(format!("core-{core}")).spawn(run).map_err(failed)?;
+        has_started.recv().unwrap_or(Ok(())).map_err(failed)?;
         threads.push(thread);
     }
     Ok(Cores { threads })

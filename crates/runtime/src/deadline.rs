@@ -120,7 +120,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// An empty table and its sweeper task. Call it inside the core's `LocalSet`. The sweeper ends
+    /// An empty table and its sweeper task. Call it inside the core's runtime. The sweeper ends
     /// with the last clone and slot.
     pub fn new() -> Self {
         let wake_sweeper = Rc::new(Notify::new());
@@ -184,6 +184,15 @@ impl Deadlines {
         true
     }
 
+    /// Wakes everybody who waits for a deadline, so that they look at what else has changed.
+    pub fn wake_all(&self) {
+        let wakers: Vec<Waker> = {
+            let table = self.core.table.borrow();
+            table.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     #[cfg(test)]
     fn slots_in_use(&self) -> usize {
         let table = self.core.table.borrow();
@@ -210,6 +219,14 @@ impl DeadlineSlot {
         slot.gave_way = false;
         if due_ms < self.core.earliest_ms.get() {
             self.core.earliest_ms.set(due_ms);
+        }
+    }
+
+    /// Sets the deadline to `after` from now if it was later.
+    pub fn shorten(&self, after: Duration) {
+        let is_later = |slot: &Slot| slot.due_ms > self.core.due_ms(after);
+        if self.core.table.borrow().slots.get(self.index as usize).is_some_and(is_later) {
+            self.arm(after);
         }
     }
 
@@ -400,6 +417,43 @@ mod tests {
             slot.disarm();
             assert_eq!(slot.guard(sleep(Duration::from_secs(100))).await, Ok(()));
             assert!(!slot.is_expired());
+        });
+    }
+
+    #[test]
+    fn a_deadline_is_shortened_but_never_extended() {
+        with_paused_clock(async {
+            for (armed_s, shortened_s, due_s) in [(60, 5, 5), (5, 60, 5)] {
+                let slot = Deadlines::new().slot();
+                slot.arm(Duration::from_secs(armed_s));
+                slot.shorten(Duration::from_secs(shortened_s));
+                let before = Duration::from_secs(due_s) - Duration::from_millis(1);
+                assert_eq!(slot.guard(sleep(before)).await, Ok(()), "{due_s}");
+                assert_eq!(slot.guard(sleep(Duration::from_secs(1))).await, Err(Elapsed));
+            }
+        });
+    }
+
+    #[test]
+    fn those_who_wait_can_be_woken_before_their_time() {
+        with_paused_clock(async {
+            let deadlines = Deadlines::new();
+            let slot = deadlines.slot();
+            slot.arm(Duration::from_secs(60));
+            let polls = Rc::new(Cell::new(0));
+            let counted = Rc::clone(&polls);
+            let waiting = tokio::task::spawn_local(async move {
+                poll_fn(|cx| {
+                    counted.set(counted.get() + 1);
+                    slot.poll_expired(cx)
+                })
+                .await;
+            });
+            tokio::task::yield_now().await;
+            assert_eq!(polls.get(), 1);
+            deadlines.wake_all();
+            tokio::task::yield_now().await;
+            assert_eq!((polls.get(), waiting.is_finished()), (2, false));
         });
     }
 

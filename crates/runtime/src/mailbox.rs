@@ -1,11 +1,11 @@
 //! Completions by other threads for the tasks of a core. The core itself wakes these tasks, all at
 //! once.
 //!
-//! A task that another thread wakes waits in a queue of its `LocalSet`, out of which the core takes
-//! one in 31 polls while it has work of its own. On a busy core completed writes would pile up
-//! there without end, each with its object. So other threads leave the wakers here and wake one
-//! task, which belongs to the runtime and has its turn whenever the core looks for events: it wakes
-//! the others on their own thread, where they queue like everything else.
+//! A task that another thread wakes waits in a queue of its own, out of which the core takes one in
+//! 31 polls while it has work of its own. On a busy core completed writes would pile up there
+//! without end, each with its object. So other threads leave the wakers here and wake one task,
+//! which has its turn after 31 polls at most: it wakes the others on their own thread, where they
+//! queue like everything else.
 //!
 //! A core that blocks on a future, instead of awaiting it, must not wait for one that is woken this
 //! way: the collector would not have its turn.
@@ -163,7 +163,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
-    use tokio::task::LocalSet;
+    use tokio::runtime::{LocalOptions, LocalRuntime};
 
     use super::*;
 
@@ -175,15 +175,18 @@ mod tests {
         }
     }
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+    fn runtime() -> LocalRuntime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.build_local(LocalOptions::default()).expect("a runtime")
     }
 
-    /// Tasks that always have more to do, as those of a busy core.
+    /// A task that always has more to do, as those of a busy core.
     async fn keep_busy() {
-        loop {
-            tokio::task::yield_now().await;
-        }
+        poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
     }
 
     /// Turns of a busy core until all `tasks` have ended, after another thread has completed their
@@ -194,11 +197,11 @@ mod tests {
         T::Output: 'static,
     {
         const WAITING: usize = 500;
-        let (runtime, tasks) = (runtime(), LocalSet::new());
+        let runtime = runtime();
         for _ in 0..100 {
-            tasks.spawn_local(keep_busy());
+            runtime.spawn_local(keep_busy());
         }
-        tasks.block_on(&runtime, async {
+        runtime.block_on(async {
             let (waiting, complete) = begin(WAITING);
             let waiting: Vec<_> = waiting.into_iter().map(tokio::task::spawn_local).collect();
             // All of them wait now.

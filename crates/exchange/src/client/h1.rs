@@ -31,6 +31,10 @@ use crate::tunnel::TunnelEnd;
 /// Most parts of one vectored write: the kept bytes, up to 256 KiB in pages, the end of a chunk.
 const PARTS_MAX: usize = 66;
 
+/// Places for the parts of most writes: to fill all [`PARTS_MAX`] costs more than the rest of a
+/// small write.
+const FEW_PARTS: usize = 8;
+
 /// A rest of a body up to this size is copied behind its head, so that one plain `send` does:
 /// cheaper than a vectored write. In bytes.
 const COPY_BYTES_MAX: usize = 4096;
@@ -318,11 +322,22 @@ impl H1Client {
 
     /// Sends kept bytes and some of the body, with one write at most.
     fn send_some<B: BodySlices + ?Sized>(&mut self, body: &B) -> Result<Sent, ClientLost> {
+        self.send_parts::<FEW_PARTS, B>(body)
+    }
+
+    /// The same with this many places, or with [`PARTS_MAX`] if these are not enough.
+    fn send_parts<const PLACES: usize, B: BodySlices + ?Sized>(
+        &mut self,
+        body: &B,
+    ) -> Result<Sent, ClientLost> {
         let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
-        let mut parts = [IoSlice::new(&[]); PARTS_MAX];
+        let mut parts = [IoSlice::new(&[]); PLACES];
         let (mut count, mut offered) = slices(body, most_bytes, &mut parts);
         if offered == 0 {
             return Ok(Sent::Body(0));
+        }
+        if PLACES < PARTS_MAX && count + 2 == PLACES {
+            return self.send_parts::<PARTS_MAX, B>(body);
         }
         if self.limits.is_some() {
             // No more is taken from the buckets than there is to send.
@@ -589,9 +604,12 @@ impl H1Client {
 fn slices<'a, B: BodySlices + ?Sized>(
     body: &'a B,
     most_bytes: u64,
-    parts: &mut [IoSlice<'a>; PARTS_MAX],
+    parts: &mut [IoSlice<'a>],
 ) -> (usize, usize) {
-    let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
+    let count = match parts {
+        [_, places @ .., _] => body.slices(most_bytes, places),
+        _ => 0,
+    };
     (count, parts.iter().skip(1).take(count).map(|part| part.len()).sum())
 }
 

@@ -1,6 +1,7 @@
 //! Fields about one connection only (RFC 9110 7.6.1) and persistence (RFC 9112 9.3).
 
 use crate::fields::Fields;
+use crate::list::split_list;
 use crate::method::Version;
 use crate::name::{FieldName, set_of};
 
@@ -75,6 +76,12 @@ impl<'a> HopByHop<'a> {
     #[must_use]
     pub fn of(fields: &'a Fields) -> HopByHop<'a> {
         let mut hops = HopByHop { fields, dropped: HOP_BY_HOP, names_others: false };
+        // The usual values name no other field.
+        let value = fields.get(FieldName::Connection);
+        let is_usual = matches!(value, None | Some(b"keep-alive" | b"close"));
+        if is_usual && !fields.is_repeated(FieldName::Connection) {
+            return hops;
+        }
         for option in fields.list(FieldName::Connection) {
             match FieldName::from_bytes(option) {
                 FieldName::Other if is_connection_option(option) => {}
@@ -106,6 +113,9 @@ impl<'a> HopByHop<'a> {
 /// end and those about this connection itself. Afterwards the request is as the server will see it:
 /// a field that the server never gets must not choose the variant under which its answer is stored.
 pub fn remove_named(fields: &mut Fields) {
+    if !fields.has(FieldName::Connection) {
+        return;
+    }
     let hops = HopByHop::of(fields);
     if hops.dropped == HOP_BY_HOP && !hops.names_others {
         return;
@@ -132,12 +142,22 @@ fn is_connection_option(option: &[u8]) -> bool {
 #[must_use]
 pub fn keep_alive(version: Version, fields: &Fields) -> bool {
     let mut keeps = version == Version::Http11;
+    if !fields.has(FieldName::Connection) && !fields.has(FieldName::ProxyConnection) {
+        return keeps;
+    }
     for name in [FieldName::Connection, FieldName::ProxyConnection] {
-        for option in fields.list(name) {
-            if option.eq_ignore_ascii_case(b"close") {
-                return false;
+        for value in fields.get_all(name) {
+            // The usual case: no list to take apart.
+            if value == b"keep-alive" {
+                keeps = true;
+                continue;
             }
-            keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+            for option in split_list(value) {
+                if option.eq_ignore_ascii_case(b"close") {
+                    return false;
+                }
+                keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
         }
     }
     keeps

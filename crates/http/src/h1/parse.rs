@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use memchr::{memchr, memchr_iter, memchr3};
+use memchr::{memchr, memchr_iter};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
@@ -12,7 +12,7 @@ use crate::fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
 use crate::head::{HeadLimits, RequestHead, ResponseHead, Target, TargetWhitespace};
 use crate::method::{METHOD_BYTES_MAX, Method, Version};
 use crate::name::FieldName;
-use crate::uri;
+use crate::uri::{self, Places};
 
 /// Most field lines any [`HeadLimits`] can allow.
 pub const HEAD_FIELDS_LIMIT: usize = 10_000;
@@ -114,7 +114,7 @@ fn read_request<'b>(
     out.method_span = Span::new(0, method.len());
     out.target_span = Span::new(method.len() + 1, target.len());
     out.version = version(minor);
-    out.target = target_form(out.method, target.as_bytes())?;
+    (out.target, out.places) = target_form(out.method, target.as_bytes())?;
     let head = input.get(..head_len).unwrap_or_default();
     record_fields(head, tokens.headers, &mut out.fields)?;
     check_host(out)?;
@@ -294,19 +294,23 @@ fn check_request_line(method: &[u8], target: &[u8], limits: &HeadLimits) -> Resu
     Ok(())
 }
 
-/// The form of the target, which must suit the method (RFC 9112 3.2).
+/// The form of the target, which must suit the method (RFC 9112 3.2), and the parts of an absolute
+/// one.
 #[inline]
-fn target_form(method: Method, target: &[u8]) -> Result<Target, HeadError> {
+fn target_form(method: Method, target: &[u8]) -> Result<(Target, Option<Places>), HeadError> {
     if method == Method::Connect {
         return uri::split_authority(target)
             .filter(|parts| parts.port.is_some())
-            .map(|_| Target::Authority)
+            .map(|_| (Target::Authority, None))
             .ok_or(HeadError::Target);
     }
     match target {
-        [b'/', ..] => Ok(Target::Origin),
-        b"*" if method == Method::Options => Ok(Target::Asterisk),
-        _ => uri::split_absolute(target).map(|_| Target::Absolute).ok_or(HeadError::Target),
+        [b'/', ..] => Ok((Target::Origin, None)),
+        b"*" if method == Method::Options => Ok((Target::Asterisk, None)),
+        _ => {
+            let parts = uri::split_absolute(target).ok_or(HeadError::Target)?;
+            Ok((Target::Absolute, Some(Places::of(target, &parts))))
+        }
     }
 }
 
@@ -367,12 +371,7 @@ fn check_host(head: &RequestHead) -> Result<(), HeadError> {
 /// where a proxy is asked.
 #[inline]
 fn is_of_target(head: &RequestHead, host: &[u8]) -> bool {
-    let target = head.target_bytes();
-    let Some(rest) = memchr(b':', target).and_then(|colon| target.get(colon + 3..)) else {
-        return false;
-    };
-    let end = memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
-    head.target == Target::Absolute && rest.get(..end) == Some(host)
+    head.places.is_some_and(|places| places.authority(head.target_bytes()) == host)
 }
 
 /// The framing, and whether the method and `Expect` allow it.
@@ -386,7 +385,7 @@ fn check_content(head: &RequestHead) -> Result<(), HeadError> {
         return Err(HeadError::UnexpectedContent);
     }
     let unknown = |value: &[u8]| !value.eq_ignore_ascii_case(b"100-continue");
-    if head.fields.list(FieldName::Expect).any(unknown) {
+    if head.fields.has(FieldName::Expect) && head.fields.list(FieldName::Expect).any(unknown) {
         return Err(HeadError::Expectation);
     }
     Ok(())

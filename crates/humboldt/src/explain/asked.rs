@@ -192,7 +192,7 @@ impl Asked {
     }
 
     fn host_ip(&self) -> Option<IpAddr> {
-        std::str::from_utf8(self.url.host()).ok()?.parse().ok()
+        humboldt_http::uri::host_ip(self.url.host())
     }
 
     /// The request as rules see it.
@@ -211,7 +211,6 @@ impl Asked {
             method: self.head.method_bytes(),
             scheme: self.url.scheme(),
             host: self.url.host(),
-            host_ip: self.host_ip(),
             port: self.url.port(),
             url: self.url.as_bytes(),
             path: self.url.path_and_query(),

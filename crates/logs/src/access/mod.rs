@@ -59,6 +59,12 @@ impl AccessFormat {
         }
     }
 
+    /// Whether it may want more of a record than [`AccessFormat::Squid`] shows, which is hand-made:
+    /// most programs write that format, and much of a record is never asked for.
+    pub fn wants_details(&self) -> bool {
+        !matches!(self, Self::Squid)
+    }
+
     /// Appends the record as one line, newline included. `strip_query_terms` cuts the URL at its
     /// first `?`.
     pub fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_terms: bool) {

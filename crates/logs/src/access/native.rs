@@ -45,6 +45,6 @@ fn push_word(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
 
 /// The media type without its parameters.
 pub(super) fn media_type(content_type: &[u8]) -> &[u8] {
-    let end = content_type.iter().position(|byte| matches!(byte, b';' | b' '));
+    let end = memchr::memchr2(b';', b' ', content_type);
     end.and_then(|end| content_type.get(..end)).unwrap_or(content_type)
 }

@@ -170,7 +170,7 @@ impl<'a> AccessRecord<'a> {
 
 /// A URL, cut in this way.
 pub(super) fn cut(url: &[u8], strip_query_terms: bool) -> &[u8] {
-    match url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
+    match memchr::memchr(b'?', url).filter(|_| strip_query_terms) {
         Some(at) => &url[..=at],
         None => url,
     }

@@ -161,6 +161,9 @@ impl ResultTag {
     /// Appends the name.
     pub fn write(self, out: &mut Vec<u8>) {
         let name = self.tag.name();
+        if !self.collapsed && self.ending == Ending::Normal {
+            return out.extend_from_slice(name.as_bytes());
+        }
         // "NONE" or "TCP", and the rest from its underscore.
         let (source, rest) = name.split_at(name.find('_').unwrap_or(name.len()));
         out.extend_from_slice(source.as_bytes());

@@ -54,7 +54,7 @@ struct Inner {
 }
 
 impl Resolver {
-    /// A resolver for this core. Call it inside the core's `LocalSet`.
+    /// A resolver for this core. Call it inside the core's runtime.
     ///
     /// It never fails: without a usable configuration (no `/etc/resolv.conf`, say) literals,
     /// `localhost` and the hosts file still work, and other names fail with

@@ -11,7 +11,6 @@ use humboldt_exchange::{Announced, ServerError, ServerExchange};
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::{FlowWriter, StoredHead};
-use tokio::time::Instant;
 
 use crate::config::reply_rules::UNLIMITED;
 use crate::core::Core;
@@ -103,7 +102,6 @@ async fn attempt_all(
 ) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let config = &request.snapshot().config;
-    let began = Instant::now();
     let mut route = Route::new(core, request, &job.report).await.reusing();
     // A fetch that others may share is not done as this user.
     if job.as_asked && !job.in_background {
@@ -128,9 +126,7 @@ async fn attempt_all(
                 core.count(Counter::ServerRetries, 1);
                 *reserve = Some(Reserve::new(answer, private, &job.report));
                 // There is an answer: the others get no more than the time to find a way.
-                let left = config.forward_timeout.max(config.read_timeout);
-                let left = left.saturating_sub(began.elapsed());
-                deadline.arm(left.min(config.forward_timeout));
+                deadline.shorten(config.forward_timeout);
             }
             Ok(answer) => return Ok(answer),
             // The connection of the client is for any request.

@@ -12,12 +12,13 @@ use humboldt_acl::{Known, Late, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::{self, Rng};
 use humboldt_conf::Need;
 use humboldt_http::ResponseHead;
+use humboldt_http::uri::host_ip;
 use humboldt_net::dns::{Answer, Asker, DnsError};
 use humboldt_store::StoredHead;
 use humboldt_sys::neighbours::hardware_address;
 
 use crate::core::Core;
-use crate::request::{Request, host_ip, unmapped};
+use crate::request::{Request, unmapped};
 use crate::rules::decision::Decision;
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
@@ -399,10 +400,7 @@ pub(crate) fn subject(request: &Request) -> Subject<'_> {
         method: request.head.method_bytes(),
         scheme: request.url.scheme(),
         host,
-        host_ip: match original {
-            Some(original) => Some(unmapped(original.ip())),
-            None => host_ip(host),
-        },
+        original_ip: original.map(|original| unmapped(original.ip())),
         port: original.map_or_else(|| request.url.port(), |original| original.port()),
         url: request.url.as_bytes(),
         path: request.url.path_and_query(),

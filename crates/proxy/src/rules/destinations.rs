@@ -11,13 +11,13 @@ use std::sync::{Arc, Once, OnceLock};
 use humboldt_acl::{Known, RuleList, Subject, Verdict};
 use humboldt_base::counters::Counter;
 use humboldt_conf::{PortMode, RuleSource};
-use humboldt_http::uri::Url;
+use humboldt_http::uri::{Url, host_ip};
 use humboldt_net::dns::NameCache;
 use humboldt_net::{is_own_address, is_private_network, special_use};
 
 use crate::config::snapshot::Snapshot;
 use crate::core::Core;
-use crate::request::{Request, host_ip, unmapped};
+use crate::request::{Request, unmapped};
 use crate::rules::denial::Refusal;
 use crate::rules::notes::Before;
 use crate::rules::{access, login};
@@ -180,6 +180,9 @@ fn is_site(request: &Request) -> bool {
 /// Whether no name server is asked about this address of the host: it is a literal, `localhost`
 /// (RFC 6761), or in the hosts file.
 pub fn is_local(names: &NameCache, host: &[u8], ip: IpAddr) -> bool {
+    if let Some(literal) = host_ip(host) {
+        return unmapped(literal) == unmapped(ip);
+    }
     let local = names.lookup_local(&String::from_utf8_lossy(host));
     matches!(local, Some(Ok(known)) if known.iter().any(|known| unmapped(*known) == unmapped(ip)))
 }

@@ -8,12 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
-use humboldt_http::uri::{default_port, split_authority};
+use humboldt_http::uri::{default_port, host_ip, split_authority};
 use humboldt_http::{FieldName, Method, Target};
 use humboldt_net::dns::Answer;
 
 use crate::core::Core;
-use crate::request::{Request, host_ip, unmapped};
+use crate::request::{Request, unmapped};
 use crate::rules::access;
 use crate::rules::denial::Refusal;
 

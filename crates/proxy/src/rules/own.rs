@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_http::Target;
+use humboldt_http::uri::host_ip;
 
 use crate::config::snapshot::Snapshot;
-use crate::request::{Request, host_ip, unmapped};
+use crate::request::{Request, unmapped};
 
 /// Path of the manager pages.
 const MANAGER_PREFIX: &[u8] = b"/squid-internal-mgr/";

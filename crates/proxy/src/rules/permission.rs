@@ -33,11 +33,24 @@ type Named<'l> = (List, &'l RuleList);
 pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     let snapshot = request.snapshot();
     let (subject, before) = (subject(request), Before::of(request));
+    let first = check_list(&snapshot.http_access, request, &subject);
+    if let Verdict::Allowed { rule } = first
+        && snapshot.adapted_access.is_none()
+        && snapshot.on_trial.is_none()
+    {
+        // Nothing else has a say: the usual case.
+        enforce::count(request, List::HttpAccess, rule, false);
+        return Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)));
+    }
     // Nothing is counted before all lists have decided.
     let mut decisions: [Option<Decision<'_>>; 2] = [None, None];
     let lists = client_lists(snapshot);
-    for ((_, list), decision) in lists.clone().zip(&mut decisions) {
-        match check_list(list, request, &subject) {
+    for ((name, list), decision) in lists.clone().zip(&mut decisions) {
+        let verdict = match name {
+            List::HttpAccess => first,
+            _ => check_list(list, request, &subject),
+        };
+        match verdict {
             Verdict::Needs(question) => return ask_again(request, &subject, &before, question),
             decided => *decision = Some(decided.into()),
         }
@@ -214,7 +227,7 @@ fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = Named<'_>> + Clone 
 /// Otherwise one permitted address would open the way to the others. `false`: none is left.
 fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
     let Some(known @ [_, _, ..]) = subject.known.dst_ips else { return true };
-    if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
+    if !request.snapshot().asks_addresses.permission || subject.host_ip().is_some() {
         return true;
     }
     let is_allowed = |ip: &&IpAddr| {

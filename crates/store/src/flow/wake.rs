@@ -24,10 +24,11 @@ impl WakeList {
         }
     }
 
-    /// Wakes them all.
-    pub(super) fn wake(self) {
-        for waker in self.first {
-            let Some(waker) = waker else { return };
+    /// Wakes them all. Most often there are none.
+    #[inline]
+    pub(super) fn wake(mut self) {
+        for place in &mut self.first {
+            let Some(waker) = place.take() else { return };
             waker.wake();
         }
         self.more.into_iter().for_each(Waker::wake);
