@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::sysv::QueueMessage;
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use super::call::{Call, Outcome};
 use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
+use crate::Overload;
 use crate::overload::Turns;
 use crate::tree::EngineError;
 
@@ -115,10 +116,21 @@ pub(super) struct Exchange {
     pub(super) figures: Figures,
     /// Those who wait until fewer messages are not answered.
     pub(super) turns: Turns,
+    /// See [`State::begun`].
+    begun: Arc<AtomicU32>,
 }
 
 impl Exchange {
-    pub(super) fn new(path: &Path, limits: Limits, turns: Turns) -> Self {
+    pub(super) fn new(
+        path: &Path,
+        limits: Limits,
+        overload: Overload,
+        capacity_bytes: u64,
+    ) -> Self {
+        let begun = Arc::<AtomicU32>::default();
+        let count = Arc::clone(&begun);
+        let room = move || (limits.q1 + 1).saturating_sub(count.load(Ordering::Relaxed)).into();
+        let turns = Turns::new(overload, capacity_bytes, room);
         let state = State {
             phase: Phase::Idle,
             link: None,
@@ -140,6 +152,7 @@ impl Exchange {
             changed: Condvar::new(),
             figures: Figures::default(),
             turns,
+            begun,
         }
     }
 
@@ -171,7 +184,12 @@ impl Exchange {
 
     /// Whether half of the messages are away with which nothing is stored any more.
     pub(super) fn is_half_full(&self) -> bool {
-        self.state.lock().begun() > self.limits.q1
+        self.begun.load(Ordering::Relaxed) > self.limits.q1
+    }
+
+    /// Some calls were taken on, or have ended.
+    fn count(&self, state: &State) {
+        self.begun.store(state.begun(), Ordering::Relaxed);
     }
 
     /// Whether files may be handed in for unlinking.
@@ -198,10 +216,13 @@ impl Exchange {
         state.unlinks += usize::from(call.op() == Op::Unlink);
         if state.is_sending || !state.line.is_empty() || !self.can_send(&state, &call) {
             state.line.push_back(call);
+            self.count(&state);
             return;
         }
-        let Some(departure) = state.depart(call) else { return };
+        let departure = state.depart(call);
+        self.count(&state);
         drop(state);
+        let Some(departure) = departure else { return };
         self.send(departure);
     }
 
@@ -280,10 +301,9 @@ impl Exchange {
                 }
                 received = link.replies.receive(false);
             }
-            let stored = outcomes.iter().filter(|(call, _)| call.stores()).count();
             outcomes.drain(..).for_each(|(call, outcome)| call.finish(outcome));
-            let under_way = self.state.lock().begun() as usize;
-            (0..stored).for_each(|_| self.turns.store_ended(under_way, self.limits.q1 as usize));
+            // Reads make room too.
+            self.turns.look();
             if received.is_err() {
                 break;
             }
@@ -326,6 +346,7 @@ impl Exchange {
             return false;
         }
         let Some(mut call) = state.arrive_but_keep_slot(reply.id) else { return false };
+        self.count(&state);
         drop(state);
         let outcome = match reply.status {
             0 => call.take_bytes(&link.memory, asked.slot, reply.length),
@@ -354,9 +375,11 @@ impl Exchange {
         let (kept, failed): (Vec<Call>, Vec<Call>) = all.into_iter().partition(is_kept);
         state.unlinks = kept.len();
         state.line.extend(kept);
+        self.count(&state);
         self.changed.notify_all();
         drop(state);
         failed.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
+        self.turns.look();
     }
 
     /// A helper is being started, with this connection; `false` if it is not wanted any more.
