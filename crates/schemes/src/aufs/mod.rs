@@ -113,12 +113,20 @@ impl Aufs {
     }
 
     fn may_read(&self) -> bool {
-        self.is_below(&self.outcomes, OUTCOMES_PER_THREAD)
+        self.has_outcomes_left(OUTCOMES_PER_THREAD)
     }
 
     fn may_store(&self) -> bool {
         self.is_below(&self.stores, STORES_PER_THREAD)
-            && self.is_below(&self.outcomes, OUTCOMES_TO_STORE_PER_THREAD)
+            && self.has_outcomes_left(OUTCOMES_TO_STORE_PER_THREAD)
+    }
+
+    /// Look-ups that were given up keep nobody from theirs.
+    fn has_outcomes_left(&self, per_thread: usize) -> bool {
+        if !self.is_below(&self.outcomes, per_thread) {
+            self.threads.0.forget_unwanted();
+        }
+        self.is_below(&self.outcomes, per_thread)
     }
 
     /// Has `work`, which only reads, done by a thread.
@@ -127,10 +135,12 @@ impl Aufs {
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
-        self.threads.0.read(Box::new(move || {
+        let is_wanted = completer.interest();
+        let job = move || {
             let outcome = work(&completer);
             completer.complete(outcome);
-        }));
+        };
+        self.threads.0.read(Box::new(job), is_wanted);
         operation
     }
 
@@ -165,10 +175,11 @@ impl Closer for Threads {
 /// still and hits go on.
 impl Closer for Readers {
     fn close(&self, file: File, keep: Keep) {
-        self.0.0.read(Box::new(move || {
+        let close = move || {
             drop(file);
             drop(keep);
-        }));
+        };
+        self.0.0.read(Box::new(close), Box::new(|| true));
     }
 }
 

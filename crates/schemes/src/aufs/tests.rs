@@ -177,6 +177,24 @@ fn stores_are_turned_away_before_hits() {
 }
 
 #[test]
+fn look_ups_that_were_given_up_keep_nobody_from_theirs() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    settle(&aufs, |_| aufs.load() == 0);
+    let (held, key) = (hold(&aufs), key(&url(0)));
+    let before = aufs.stats().read_ops;
+    for _ in 0..10 * OUTCOMES_PER_THREAD {
+        assert!(poll(&mut aufs.open(&key)).is_pending(), "the client leaves");
+    }
+    let mut last = aufs.open(&key);
+    assert!(poll(&mut last).is_pending());
+    drop(held);
+    assert!(run(last).expect("read").is_some());
+    assert_eq!((aufs.stats().shed_hits, aufs.stats().read_ops - before), (0, 1));
+}
+
+#[test]
 fn files_that_were_read_are_closed_while_stores_wait() {
     let path = tempfile::tempdir().expect("a directory");
     let aufs = super::open(&options(path.path(), 4)).expect("open");

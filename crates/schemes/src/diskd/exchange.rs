@@ -170,10 +170,10 @@ impl Exchange {
     }
 
     /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count
-    /// too.
+    /// too, and files to be unlinked do not: nothing waits for them.
     pub(super) fn load(&self) -> u16 {
-        let pending = u64::from(self.state.lock().pending());
-        (pending * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
+        let begun = u64::from(self.begun.load(Ordering::Relaxed));
+        (begun * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
     }
 
     /// Whether a file could be opened or created now.
@@ -208,7 +208,13 @@ impl Exchange {
     /// Hands in a call. Its outcome arrives by its own way, also if it is refused.
     pub(super) fn submit(&self, call: Call) {
         let mut state = self.state.lock();
-        if let Err(failure) = self.refuse(&state, &call) {
+        let mut refused = self.refuse(&state, &call);
+        if refused == Err(EngineError::Shed) {
+            let unwanted = self.take_unwanted(&mut state);
+            MutexGuard::unlocked(&mut state, || finish_unwanted(unwanted));
+            refused = self.refuse(&state, &call);
+        }
+        if let Err(failure) = refused {
             drop(state);
             call.finish(Err(failure));
             return;
@@ -224,6 +230,15 @@ impl Exchange {
         drop(state);
         let Some(departure) = departure else { return };
         self.send(departure);
+    }
+
+    /// Takes calls out of the line for which nobody waits any more.
+    fn take_unwanted(&self, state: &mut State) -> Vec<Call> {
+        let (kept, unwanted): (VecDeque<_>, VecDeque<_>) =
+            state.line.drain(..).partition(Call::is_wanted);
+        state.line = kept;
+        self.count(state);
+        unwanted.into()
     }
 
     /// Whether a call cannot even wait in line.
@@ -274,7 +289,15 @@ impl Exchange {
     /// Sends as much of the line as possible. Only the clerk does this.
     fn send_line(&self) {
         let mut state = self.state.lock();
-        while state.line.front().is_some_and(|call| self.can_send(&state, call)) {
+        let mut unwanted = Vec::new();
+        while let Some(front) = state.line.front() {
+            if !front.is_wanted() {
+                unwanted.extend(state.line.pop_front());
+                continue;
+            }
+            if !self.can_send(&state, front) {
+                break;
+            }
             state.is_sending = true;
             let Some(call) = state.line.pop_front() else { break };
             if let Some(departure) = state.depart(call) {
@@ -282,9 +305,21 @@ impl Exchange {
             }
         }
         state.is_sending = false;
+        self.count(&state);
         if state.pending() == 0 {
             self.changed.notify_all();
         }
+        drop(state);
+        if !unwanted.is_empty() {
+            finish_unwanted(unwanted);
+            self.turns.look();
+        }
+    }
+
+    /// Calls in line.
+    #[cfg(test)]
+    pub(super) fn in_line(&self) -> usize {
+        self.state.lock().line.len()
     }
 
     /// The life of the clerk: replies, until the queue is removed or a reply makes no sense.
@@ -449,6 +484,12 @@ impl Exchange {
             link.cut();
         }
     }
+}
+
+/// Drops calls that were not begun. They may hold open files, whose closing is a call: so not under
+/// the lock.
+fn finish_unwanted(unwanted: Vec<Call>) {
+    unwanted.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
 }
 
 /// A call on its way.
