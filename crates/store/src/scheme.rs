@@ -209,9 +209,9 @@ pub trait Scheme: Send + Sync {
     fn knows_all(&self) -> bool;
 
     /// The turn of a new object, which is to be waited for before its body is fetched: clients
-    /// shall wait for a disk that cannot keep up (`overload=wait`). It gives the object a place, for
-    /// [`Writer::hold`]. An error after a while: it goes on without. `None`: there is nothing to
-    /// wait for.
+    /// shall wait for a disk that cannot keep up (`overload=wait`). It gives the object a place,
+    /// for [`Writer::hold`]. An error after a while: it goes on without. `None`: there is nothing
+    /// to wait for.
     fn turn(&self, _body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
         None
     }
