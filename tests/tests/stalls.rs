@@ -1,10 +1,11 @@
 //! A cache directory that hangs: requests that wait for it, and requests that do not.
 
 use humboldt_tests::wait::until;
-use humboldt_tests::{Reply, World};
+use humboldt_tests::{Client, Reply, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const LINES: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
 
@@ -101,4 +102,109 @@ fn a_post_to_what_was_never_stored_writes_nothing() {
     // is seen here.
     let _ = world.ask("POST", "/stored", &[("Content-Length", "0")]).expect(200);
     until("a removal", || (removals(&store) != before).then_some(()));
+}
+
+/// A world whose `diskd` may have few messages away.
+fn narrow(overload: &str) -> World {
+    let world = World::forward(&format!(
+        "cache_dir diskd {{dir}}/store 64 4 4 Q1=4 Q2=4 overload={overload}\n{LINES}"
+    ));
+    world.origin.on("/first", Reply::ok("x".repeat(5_000)).cachable(3_600));
+    assert_eq!(cache(&world, "/first"), "MISS");
+    until("a hit", || (cache(&world, "/first") == "HIT").then_some(()));
+    world
+}
+
+/// More than half of the directory's queue takes.
+const MANY: usize = 30;
+
+/// Sends requests for new objects to a directory that stands still, until all have arrived; returns
+/// their paths and clients.
+fn many_new(world: &World, round: usize) -> Vec<(String, Client)> {
+    let all = (0..MANY).map(|number| {
+        let path = format!("/{round}/{number}");
+        world.origin.on(&path, Reply::ok("x".repeat(5_000)).cachable(3_600));
+        let mut client = world.client();
+        client.request("GET", &world.target(&path), &[], b"");
+        (path, client)
+    });
+    let all: Vec<_> = all.collect();
+    until("all requests at the origin", || {
+        all.iter().all(|(path, _)| world.origin.count(path) == 1).then_some(())
+    });
+    all
+}
+
+/// The disk stands still and goes on: whoever waited has a place then, and no more than find room
+/// have one before.
+#[test]
+fn with_wait_clients_wait_for_a_slow_disk_and_all_that_they_fetch_is_stored() {
+    let world = narrow("wait");
+    let waits = || world.metric("humboldt_store_waits_total");
+    // A place is waited for for a second. If this machine is too slow for that, once more.
+    for round in 0.. {
+        assert!(round < 20, "too slow a machine");
+        let stopped = Stopped::helper_of(&world);
+        let (start, before) = (Instant::now(), waits());
+        let shed = world.metric("humboldt_store_shed_total");
+        let all = many_new(&world, round);
+        until("clients that wait", || (waits() - before > MANY as u64 / 2).then_some(()));
+        drop(stopped);
+        let is_in_time = start.elapsed() < Duration::from_millis(700);
+        let mut paths = Vec::new();
+        for (path, mut client) in all {
+            assert_eq!(client.response().expect(200).body.len(), 5_000);
+            paths.push(path);
+        }
+        if !is_in_time {
+            continue;
+        }
+        for path in &paths {
+            until("a stored object", || (cache(&world, path) == "HIT").then_some(()));
+            assert_eq!(world.origin.count(path), 1, "{path} was not stored at once");
+        }
+        assert_eq!(world.metric("humboldt_store_shed_total"), shed);
+        break;
+    }
+}
+
+/// A client that has waited and left gives its place to others.
+#[test]
+fn with_wait_a_client_that_leaves_leaves_no_place_behind() {
+    let world = narrow("wait");
+    for round in 0..3 {
+        let stopped = Stopped::helper_of(&world);
+        let before = world.metric("humboldt_store_waits_total");
+        let all = many_new(&world, round);
+        until("clients that wait", || {
+            (world.metric("humboldt_store_waits_total") > before).then_some(())
+        });
+        all.into_iter().for_each(|(_, client)| client.abort());
+        drop(stopped);
+        let before = world.metric("humboldt_store_waits_total");
+        for number in 0..20 {
+            let path = format!("/after/{round}/{number}");
+            world.origin.on(&path, Reply::ok("x".repeat(5_000)).cachable(3_600));
+            assert_eq!(cache(&world, &path), "MISS");
+            until("a stored object", || (cache(&world, &path) == "HIT").then_some(()));
+        }
+        let waited = world.metric("humboldt_store_waits_total") - before;
+        assert!(waited < 20, "some wait until the helper is through, not all: {waited}");
+    }
+}
+
+#[test]
+fn with_shed_nobody_waits_for_a_slow_disk_and_some_objects_are_not_stored() {
+    let world = narrow("shed");
+    let stopped = Stopped::helper_of(&world);
+    for (_, mut client) in many_new(&world, 0) {
+        assert_eq!(client.response().expect(200).body.len(), 5_000, "while the disk stands still");
+    }
+    until("objects that are not stored", || {
+        (world.metric("humboldt_store_shed_total") >= MANY as u64 - 10).then_some(())
+    });
+    drop(stopped);
+    assert_eq!(world.metric("humboldt_store_waits_total"), 0);
+    world.origin.on("/last", Reply::ok("x".repeat(5_000)).cachable(3_600));
+    until("a hit", || (cache(&world, "/last") == "HIT").then_some(()));
 }

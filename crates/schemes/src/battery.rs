@@ -5,6 +5,7 @@
 //! carry a pattern made from URL, version and offset, so that a byte that is wrong, stale or of
 //! another object is seen at once.
 
+mod cost;
 mod damage;
 mod lifecycle;
 mod objects;
@@ -59,6 +60,10 @@ battery!(diskd, "diskd");
 battery!(ufs, "ufs");
 battery!(rock, "rock");
 battery!(ring, "ring");
+
+battery!(cost_of_coss, "coss": cost::a_full_directory_costs_as_much_as_an_empty_one);
+battery!(cost_of_rock, "rock": cost::a_full_directory_costs_as_much_as_an_empty_one);
+battery!(cost_of_ring, "ring": cost::a_full_directory_costs_as_much_as_an_empty_one);
 
 /// Size of the directories under test, unless the size is tested.
 const CAPACITY_BYTES: u64 = 256 << 20;

@@ -20,7 +20,7 @@ use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
 use crate::object::{About, Object};
-use crate::scheme::{PUT_PARTS_MAX, Reader, Record, SchemeError, Writer};
+use crate::scheme::{PUT_PARTS_MAX, Place, Reader, Record, SchemeError, Writer};
 use crate::since::Since;
 use crate::vary::VaryMarker;
 use crate::versions::Shown;
@@ -114,8 +114,9 @@ impl Cache {
     ) -> Result<u64, SwapOutError> {
         let mut tried = Vec::new();
         let _writing = reader.take_writing();
+        let mut place = reader.take_place();
         loop {
-            let error = match self.write_all(&mut reader, &record, &dir).await {
+            let error = match self.write_all(&mut reader, &record, &dir, place.take()).await {
                 Ok(body_bytes) => {
                     reader.flow().note_stored();
                     self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, body_bytes);
@@ -163,8 +164,8 @@ impl Cache {
         }
     }
 
-    /// Writes an object that is complete in memory, and could not be stored at once. If that
-    /// directory fails, another that takes it gets it.
+    /// Writes an object that is complete in memory, and could not be stored at once. It may have a
+    /// place in the directory. If that fails, another that takes it gets it.
     ///
     /// # Errors
     /// [`SwapOutError`], for the log.
@@ -173,6 +174,7 @@ impl Cache {
         epoch: Epoch,
         object: &Object,
         mut dir: Arc<Dir>,
+        mut place: Option<Place>,
     ) -> Result<u64, SwapOutError> {
         if self.is_purged(&object.times, &object.url, &object.head) {
             if self.is_superseded(epoch, &object.key) {
@@ -185,7 +187,7 @@ impl Cache {
         }
         let mut tried = Vec::new();
         loop {
-            let Err(error) = self.write_whole(epoch, object, &dir).await else {
+            let Err(error) = self.write_whole(epoch, object, &dir, place.take()).await else {
                 return self.finish_write(epoch, &object.about(), &dir).await;
             };
             if let SwapOutError::Outdated = error {
@@ -210,9 +212,11 @@ impl Cache {
         epoch: Epoch,
         object: &Object,
         dir: &Dir,
+        place: Option<Place>,
     ) -> Result<(), SwapOutError> {
         let body_bytes = object.body_bytes();
         let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
+        place.into_iter().for_each(|place| writer.hold(place));
         let (mut at, parts) = (0, object.parts().collect::<Vec<_>>());
         for batch in parts.chunks(PUT_PARTS_MAX) {
             writer.write(at, batch).await?;
@@ -259,6 +263,7 @@ impl Cache {
         reader: &mut FlowReader,
         record: &Record,
         dir: &Arc<Dir>,
+        mut place: Option<Place>,
     ) -> Result<u64, SwapOutError> {
         let announced = reader.head().await?.info.body_bytes;
         let epoch = reader.flow().epoch();
@@ -277,7 +282,9 @@ impl Cache {
                 // Not before there is something to write: many a fetch is aborted early.
                 none => match progress {
                     Progress::Data { .. } | Progress::End => {
-                        none.insert(dir.scheme.create(record.clone(), announced).await?)
+                        let mut writer = dir.scheme.create(record.clone(), announced).await?;
+                        place.take().into_iter().for_each(|place| writer.hold(place));
+                        none.insert(writer)
                     }
                     Progress::Aborted(reason) => return Err(reason.into()),
                     Progress::Lagged { .. } => return Err(SwapOutError::Lagged),

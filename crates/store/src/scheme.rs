@@ -11,6 +11,7 @@
 //! URL and the checksums of the record; whatever does not verify is [`SchemeError::Corrupt`], which
 //! callers treat as a miss.
 
+use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -207,10 +208,11 @@ pub trait Scheme: Send + Sync {
     /// opening after a failure, can bring those back.
     fn knows_all(&self) -> bool;
 
-    /// The turn of a new object, which is to be waited for before its body is fetched: its disk
-    /// cannot keep up, and clients shall wait for it (`overload=wait`). An error after a while: it
-    /// goes on without. `None`: there is nothing to wait for.
-    fn turn(&self) -> Option<IoFuture<'_, ()>> {
+    /// The turn of a new object, which is to be waited for before its body is fetched: clients
+    /// shall wait for a disk that cannot keep up (`overload=wait`). It gives the object a place,
+    /// for [`Writer::hold`]. An error after a while: it goes on without. `None`: there is nothing
+    /// to wait for.
+    fn turn(&self, _body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
         None
     }
 
@@ -293,11 +295,34 @@ pub trait Reader: Send + Sync {
     fn at_hand(&self, offset: u64) -> &[u8];
 }
 
+/// A place among the stores of a directory, for an object whose body is still to come. Dropped, it
+/// is given back.
+pub struct Place(Box<dyn Send + Sync>);
+
+impl Place {
+    /// A place that is kept as long as `held` is.
+    pub fn new(held: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(held))
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({:p})", &*self.0)
+    }
+}
+
 /// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be
 /// found.
 pub trait Writer {
     /// Appends `parts` at `offset`. Offsets only grow; a gap starts a new extent.
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()>;
+
+    /// The object has this place. It is given back when the directory counts the object otherwise:
+    /// when the first write of it begins.
+    fn hold(&mut self, place: Place) {
+        drop(place);
+    }
 
     /// Makes the object visible and lasting. `body_bytes` is the length of the whole body, or
     /// `None` if it is not known because only a part was received.

@@ -185,9 +185,10 @@ impl AtEnd {
         }
         let head = writer.flow().published();
         let record = head.and_then(|head| head.record(job.request.cache_url()));
-        if let (Some(dir), Some(reader), Some(record)) =
+        if let (Some(dir), Some(mut reader), Some(record)) =
             (self.dir.take(), self.reader.take(), record)
         {
+            reader.hold_place(writer.take_place());
             store::swap_out(core, dir, reader, record, None);
         }
     }

@@ -175,7 +175,7 @@ fn list_part(
             cache.remove_from_disk(&object.key).await;
             return;
         };
-        if let Err(error) = cache.write_object(epoch, &object, dir).await {
+        if let Err(error) = cache.write_object(epoch, &object, dir, None).await {
             tracing::debug!("a list of parts is not written to disk: {error}");
         }
     });

@@ -73,10 +73,11 @@ pub(crate) async fn publish(
     let (url, body_bytes, vary) = (request.cache_url(), answer.body_bytes(), marker.clone());
     let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
     let fate = info.fate();
-    if let Some(turn) = dir.as_ref().and_then(|dir| dir.scheme.turn()) {
+    if let Some(turn) = dir.as_ref().and_then(|dir| dir.scheme.turn(body_bytes)) {
         // Too late, it goes on without. The clients wait for the head meanwhile; if all of them
         // leave, nobody waits.
-        _ = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
+        let place = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
+        writer.hold_place(place.and_then(Result::ok));
     }
     writer.publish_head(Arc::clone(&head), info);
     let Storable::Yes(times) = storable else {
@@ -88,7 +89,8 @@ pub(crate) async fn publish(
             Verdict::Stream { stored: true, at_end: Some(dir), part }
         }
         Some(dir) => {
-            if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
+            if let Some(mut reader) = writer.subscribe(ReaderKind::Disk) {
+                reader.hold_place(writer.take_place());
                 let marker = marker.map(|marker| (marker, writer.writing()));
                 store::swap_out(core, dir, reader, record(key, url, &head, times), marker);
             }

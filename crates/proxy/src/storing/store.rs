@@ -72,6 +72,7 @@ pub(crate) async fn store_lending(
         return false;
     }
     let Some(head) = cache.store_lending(writer, url, dir, body) else { return false };
+    drop(writer.take_place());
     if let Some(about) = head.about(url, body.len() as u64) {
         count_swap_out(core, cache.finish_write(writer.epoch(), &about, dir).await);
     }
@@ -87,6 +88,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let is_newest = || cache.is_newest(epoch, &key);
     // Until the directory has written it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
+    let place = writer.take_place();
     let stored = cache.store(writer, job.request.cache_url(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
@@ -102,13 +104,15 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         }
         (_, None) => {}
         (Some(stored), Some(dir)) if stored.on_disk => {
+            drop(place);
             count_swap_out(core, cache.finish_write(epoch, &stored.object.about(), &dir).await);
         }
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);
             turns::spawn_local(async move {
                 let _writing = writing;
-                let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
+                let cache = &core.shared.cache;
+                let outcome = cache.write_object(epoch, &stored.object, dir, place).await;
                 count_swap_out(&core, outcome);
                 drop(until_written);
             });

@@ -17,7 +17,7 @@ use crate::tree::{
     Unlinked, Work,
 };
 use crate::tree::{Pool, Simulated, Tree, TreeScheme, blocking};
-use crate::{AufsOptions, DirOptions, OpenError, simulated};
+use crate::{AufsOptions, DirOptions, OpenError, Overload, simulated};
 
 #[cfg(test)]
 mod tests;
@@ -44,15 +44,10 @@ const CHORES_MAX: usize = 4096;
 pub(crate) fn open(options: &DirOptions<AufsOptions>) -> Result<TreeScheme, OpenError> {
     let AufsOptions { levels, threads, overload } = options.own;
     options.own.check().map_err(|error| options.bad(error))?;
+    let bytes = options.capacity_bytes;
     let engine = |tree| match simulated::current() {
-        Some(disk) => {
-            Arc::new(Simulated::new(disk, tree, Turns::new(overload, options.capacity_bytes)))
-                as Arc<dyn Engine>
-        }
-        None => {
-            let turns = Turns::new(overload, options.capacity_bytes);
-            Arc::new(Aufs::new(tree, threads as usize, turns))
-        }
+        Some(disk) => Arc::new(Simulated::new(disk, tree, overload, bytes)) as Arc<dyn Engine>,
+        None => Arc::new(Aufs::new(tree, threads as usize, overload, bytes)),
     };
     TreeScheme::open(NAME, &options.map(|_| levels), engine)
 }
@@ -71,21 +66,43 @@ struct Aufs {
     outcomes: Arc<AtomicUsize>,
 }
 
+/// An operation that stores, until it has ended, in whatever way.
+struct Storing {
+    counted: Option<Counted>,
+    turns: Arc<Turns>,
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.counted = None;
+        self.turns.look();
+    }
+}
+
 /// The part of the engine that open files know.
 struct Threads(Pool);
 
 /// The same for files that were opened to be read.
 struct Readers(Arc<Threads>);
 
+/// Half of the operations that may be under way to store.
+fn half(threads_max: usize) -> usize {
+    threads_max * STORES_PER_THREAD / 2
+}
+
 impl Aufs {
-    fn new(tree: Arc<Tree>, threads_max: usize, turns: Turns) -> Self {
+    fn new(tree: Arc<Tree>, threads_max: usize, overload: Overload, capacity_bytes: u64) -> Self {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
+        let (stores, half) = (Arc::<AtomicUsize>::default(), half(threads_max));
+        let count = Arc::clone(&stores);
+        let room = move || half.saturating_sub(count.load(Ordering::Relaxed)) as u64;
+        let turns = Turns::new(overload, capacity_bytes, room);
         Self {
             tree,
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
             threads_max,
-            stores: Arc::default(),
+            stores,
             turns: Arc::new(turns),
             outcomes: Arc::default(),
         }
@@ -95,18 +112,21 @@ impl Aufs {
         count.load(Ordering::Relaxed) < self.threads_max * per_thread
     }
 
-    /// Half of the operations that may be under way to store.
-    fn half(&self) -> usize {
-        self.threads_max * STORES_PER_THREAD / 2
-    }
-
     fn may_read(&self) -> bool {
-        self.is_below(&self.outcomes, OUTCOMES_PER_THREAD)
+        self.has_outcomes_left(OUTCOMES_PER_THREAD)
     }
 
     fn may_store(&self) -> bool {
         self.is_below(&self.stores, STORES_PER_THREAD)
-            && self.is_below(&self.outcomes, OUTCOMES_TO_STORE_PER_THREAD)
+            && self.has_outcomes_left(OUTCOMES_TO_STORE_PER_THREAD)
+    }
+
+    /// Look-ups that were given up keep nobody from theirs.
+    fn has_outcomes_left(&self, per_thread: usize) -> bool {
+        if !self.is_below(&self.outcomes, per_thread) {
+            self.threads.0.forget_unwanted();
+        }
+        self.is_below(&self.outcomes, per_thread)
     }
 
     /// Has `work`, which only reads, done by a thread.
@@ -115,10 +135,12 @@ impl Aufs {
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
-        self.threads.0.read(Box::new(move || {
+        let is_wanted = completer.interest();
+        let job = move || {
             let outcome = work(&completer);
             completer.complete(outcome);
-        }));
+        };
+        self.threads.0.read(Box::new(job), is_wanted);
         operation
     }
 
@@ -128,12 +150,11 @@ impl Aufs {
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
-        let store = Counted::new(&self.stores);
-        let (turns, stores, half) = (self.turns.clone(), self.stores.clone(), self.half());
+        let counted = Some(Counted::new(&self.stores));
+        let store = Storing { counted, turns: Arc::clone(&self.turns) };
         self.threads.0.write(Box::new(move || {
             let outcome = work(&completer);
             drop(store);
-            turns.store_ended(stores.load(Ordering::Relaxed), half);
             completer.complete(outcome);
         }));
         operation
@@ -154,10 +175,11 @@ impl Closer for Threads {
 /// still and hits go on.
 impl Closer for Readers {
     fn close(&self, file: File, keep: Keep) {
-        self.0.0.read(Box::new(move || {
+        let close = move || {
             drop(file);
             drop(keep);
-        }));
+        };
+        self.0.0.read(Box::new(close), Box::new(|| true));
     }
 }
 
@@ -178,7 +200,7 @@ impl Engine for Aufs {
     }
 
     fn is_half_full(&self) -> bool {
-        self.stores.load(Ordering::Relaxed) >= self.half()
+        self.stores.load(Ordering::Relaxed) >= half(self.threads_max)
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {

@@ -95,18 +95,52 @@ fn with_wait_a_new_object_gets_its_turn_when_a_store_ends() {
     let mut options = options(path.path(), 1);
     options.own.overload = Overload::Wait;
     let aufs = super::open(&options).expect("open");
-    assert!(aufs.turn().is_none(), "there is room");
     let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
     let mut stores: Vec<_> = (0..STORES_PER_THREAD / 2).map(|at| create(at).commit(None)).collect();
     let held = hold(&aufs);
     assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
-    let mut turn = aufs.turn().expect("half of the room is taken");
-    assert!(run(async { poll(&mut turn).is_pending() }));
+    let mut turn = aufs.turn(None).expect("a turn");
+    assert!(run(async { poll(&mut turn).is_pending() }), "half of the room is taken");
     drop(held);
     run(turn).expect("a turn");
     stores.into_iter().for_each(|store| run(store).expect("stored"));
     let stats = aufs.stats();
     assert_eq!((stats.waits, stats.shed), (1, 0));
+}
+
+#[test]
+fn with_wait_no_more_are_let_in_than_find_room_however_many_begin_at_once() {
+    let path = tempfile::tempdir().expect("a directory");
+    let mut options = options(path.path(), 1);
+    options.own.overload = Overload::Wait;
+    let aufs = super::open(&options).expect("open");
+    let (all, half) = (60, STORES_PER_THREAD / 2);
+    let held = hold(&aufs);
+    run(async {
+        let turns: Vec<_> = (0..all).map(|_| aufs.turn(Some(10)).expect("a turn")).collect();
+        let mut most = 0;
+        let stores = turns.into_iter().enumerate().map(|(at, turn)| {
+            let aufs = &aufs;
+            Box::pin(async move {
+                let place = turn.await.expect("a place");
+                let mut writer = aufs.create(record(&url(at), 1), Some(10)).await.expect("create");
+                writer.hold(place);
+                writer.commit(None).await.expect("stored");
+            })
+        });
+        let mut stores: Vec<_> = stores.collect();
+        let mut held = Some(held);
+        while !stores.is_empty() {
+            let mut context = Context::from_waker(Waker::noop());
+            stores.retain_mut(|store| store.as_mut().poll(&mut context).is_pending());
+            most = most.max(aufs.load());
+            held.take_if(|_| most > 0);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(most, 500, "half of the bound");
+    });
+    let stats = aufs.stats();
+    assert_eq!((stats.objects, stats.shed, stats.waits), (all as u64, 0, (all - half) as u64));
 }
 
 #[test]
@@ -140,6 +174,24 @@ fn stores_are_turned_away_before_hits() {
     assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))));
     drop(held);
     assert!(opens.into_iter().chain(more).all(|open| run(open).expect("read").is_some()));
+}
+
+#[test]
+fn look_ups_that_were_given_up_keep_nobody_from_theirs() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    settle(&aufs, |_| aufs.load() == 0);
+    let (held, key) = (hold(&aufs), key(&url(0)));
+    let before = aufs.stats().read_ops;
+    for _ in 0..10 * OUTCOMES_PER_THREAD {
+        assert!(poll(&mut aufs.open(&key)).is_pending(), "the client leaves");
+    }
+    let mut last = aufs.open(&key);
+    assert!(poll(&mut last).is_pending());
+    drop(held);
+    assert!(run(last).expect("read").is_some());
+    assert_eq!((aufs.stats().shed_hits, aufs.stats().read_ops - before), (0, 1));
 }
 
 #[test]

@@ -213,6 +213,13 @@ impl BlockFile for Disk {
         self.open.in_flight()
     }
 
+    fn forget_unwanted(&self) {
+        if self.uses_uring {
+            uring::forget_unwanted();
+        }
+        self.threads.forget_unwanted();
+    }
+
     fn wait_idle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         // Nobody but this thread drives its ring.

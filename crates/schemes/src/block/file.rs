@@ -92,6 +92,9 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Operations that have begun and are not done.
     fn in_flight(&self) -> usize;
 
+    /// Reads whose futures were dropped, and which only wait, are not under way any more.
+    fn forget_unwanted(&self) {}
+
     /// Blocks this thread until nothing of this file is under way, and every `done` has been
     /// called. `false`: something still is after `timeout`. From a core it drives that core's ring
     /// meanwhile.

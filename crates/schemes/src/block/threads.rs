@@ -67,12 +67,19 @@ impl Queue {
         self.reads.len() + self.writes.len()
     }
 
-    /// The next operation: a read, but not for ever while writes wait, for which purges wait.
+    /// Reads that were given up leave.
+    fn forget_unwanted(&mut self) {
+        self.reads.retain(|job| job.ticket.is_wanted());
+    }
+
+    /// The next operation: a read, but not for ever while writes wait, for which purges wait. Reads
+    /// that were given up are not begun.
     fn next(&mut self) -> Option<Job> {
         if !self.writes.is_empty() && self.reads_before >= READS_BEFORE_WRITE {
             self.reads_before = 0;
             return self.writes.pop_front();
         }
+        while self.reads.pop_front_if(|job| !job.ticket.is_wanted()).is_some() {}
         match self.reads.pop_front() {
             Some(read) => {
                 self.reads_before = self.reads_before.saturating_add(1);
@@ -92,6 +99,9 @@ impl Threads {
     /// Queues an operation; a full queue, or a system without threads, is told at once.
     pub(crate) fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
         let mut queue = self.shared.queue.lock();
+        if queue.reads.len() >= QUEUED_MAX {
+            queue.forget_unwanted();
+        }
         if queue.like(&transfer).len() >= QUEUED_MAX {
             drop(queue);
             return ticket.complete(transfer, Err(queue_full()));
@@ -109,6 +119,11 @@ impl Threads {
         queue.like(&transfer).push_back(Job { ticket, offset, transfer });
         drop(queue);
         self.shared.work.notify_one();
+    }
+
+    /// Reads that were given up leave the queue.
+    pub(crate) fn forget_unwanted(&self) {
+        self.shared.queue.lock().forget_unwanted();
     }
 
     fn start(&self) -> io::Result<()> {
@@ -195,6 +210,31 @@ mod tests {
 
     use super::*;
     use crate::block::ticket::{Finish, OpenFile};
+
+    fn read_job(open: &Arc<OpenFile>) -> (Job, oneshot::Receiver<(Buffer, io::Result<usize>)>) {
+        let (reply, end) = oneshot::channel();
+        let ticket = Ticket::new(open, Finish::Read(reply));
+        (Job { ticket, offset: 0, transfer: Transfer::Read(Buffer::new(512)) }, end)
+    }
+
+    #[test]
+    fn reads_that_were_given_up_are_not_begun() {
+        let open = Arc::new(OpenFile::new(tempfile::tempfile().expect("a file"), false));
+        let mut queue = Queue::default();
+        let mut ends = Vec::new();
+        for _ in 0..6 {
+            let (job, end) = read_job(&open);
+            queue.reads.push_back(job);
+            ends.push(end);
+        }
+        ends.drain(..3).for_each(drop);
+        assert!(queue.next().is_some_and(|job| job.ticket.is_wanted()));
+        assert_eq!((queue.reads.len(), open.in_flight()), (2, 2), "those of the others are over");
+        drop(ends);
+        queue.forget_unwanted();
+        assert_eq!((queue.queued(), open.in_flight()), (0, 0));
+        assert!(queue.next().is_none());
+    }
 
     #[test]
     fn threads_do_what_is_queued_and_end_with_their_file() {

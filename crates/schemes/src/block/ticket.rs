@@ -73,6 +73,11 @@ impl Ticket {
         Self { open: Arc::clone(open), finish: Some(finish) }
     }
 
+    /// Whether somebody still waits for it: nobody needs a read that was given up.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !matches!(&self.finish, Some(Finish::Read(reply)) if reply.is_closed())
+    }
+
     /// Tells the end: bytes moved, all of them for a write.
     pub(crate) fn complete(mut self, transfer: Transfer, result: io::Result<usize>) {
         match (self.finish.take(), transfer) {

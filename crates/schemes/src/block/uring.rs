@@ -72,6 +72,11 @@ impl Waiting {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
+    /// Reads that were given up leave.
+    fn forget_unwanted(&mut self) {
+        self.reads.retain(|(ticket, ..)| ticket.is_wanted());
+    }
+
     fn like(&mut self, transfer: &Transfer) -> &mut VecDeque<(Ticket, u64, Transfer)> {
         if is_write(transfer) { &mut self.writes } else { &mut self.reads }
     }
@@ -108,6 +113,13 @@ pub(crate) fn begin(
 pub(crate) fn watch() {
     // With a ring there is nothing else to do, and without one nothing to look after.
     let _ = here();
+}
+
+/// Reads of this thread that were given up, and wait for room in its ring, leave.
+pub(crate) fn forget_unwanted() {
+    if let Some(driver) = ready_driver() {
+        driver.waiting.borrow_mut().forget_unwanted();
+    }
 }
 
 /// Blocks until an operation of this thread's ring has ended, or for `step`. `false`: there is none
@@ -188,6 +200,9 @@ impl Driver {
 
     fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
         let mut waiting = self.waiting.borrow_mut();
+        if waiting.reads.len() >= WAITING_MAX {
+            waiting.forget_unwanted();
+        }
         let line = waiting.like(&transfer);
         if line.len() >= WAITING_MAX {
             drop(waiting);
@@ -259,6 +274,9 @@ impl Driver {
         let Waiting { reads, writes } = &mut *waiting;
         for line in [reads, writes] {
             while let Some((ticket, offset, transfer)) = line.pop_front() {
+                if !ticket.is_wanted() {
+                    continue;
+                }
                 if let Some((ticket, transfer)) = self.enter(ticket, offset, transfer) {
                     line.push_front((ticket, offset, transfer));
                     break;

@@ -87,7 +87,11 @@ impl DataFile {
             self.count_read(len);
             return Ok(buffer);
         }
-        if self.file.in_flight() >= self.reads_max {
+        let is_full = || self.file.in_flight() >= self.reads_max;
+        if is_full() {
+            self.file.forget_unwanted();
+        }
+        if is_full() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let (mut buffer, read) = self.file.read(offset, buffer).await;

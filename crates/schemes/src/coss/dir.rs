@@ -19,7 +19,7 @@ use super::purges::Fate;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use crate::health::Health;
-use crate::overload::{OBJECT_BYTES_ABOUT, Turns};
+use crate::overload::Turns;
 use crate::simulated::{Background, Bell};
 use crate::{CossOptions, DirOptions};
 
@@ -82,7 +82,7 @@ pub(super) struct Dir {
     seqs: Box<[AtomicU64]>,
     used_bytes: AtomicU64,
     in_hand_bytes: AtomicU64,
-    full_stripes: AtomicUsize,
+    full_stripes: Arc<AtomicUsize>,
     /// The remaining work before the index is complete.
     pub(super) job: Mutex<Option<Job>>,
     is_rebuilt: AtomicBool,
@@ -153,9 +153,14 @@ impl Dir {
         job: Job,
     ) -> Self {
         let slots = found.stripes.max(geometry.stripes);
+        let full_stripes = Arc::<AtomicUsize>::default();
+        // Half of those with which nothing is stored any more.
+        let (full, half) = (Arc::clone(&full_stripes), geometry.full_max.div_ceil(2));
+        let stripes = move || half.saturating_sub(full.load(Ordering::Relaxed));
+        let room = move || (stripes() * STRIPE_BYTES) as u64;
         Self {
             index: FileIndex::sized(options.policy, options.objects_expected()),
-            turns: Turns::new(options.own.overload, options.capacity_bytes),
+            turns: Turns::new(options.own.overload, options.capacity_bytes, room),
             options,
             geometry,
             data,
@@ -169,7 +174,7 @@ impl Dir {
             seqs: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             used_bytes: AtomicU64::new(0),
             in_hand_bytes: AtomicU64::new(0),
-            full_stripes: AtomicUsize::new(0),
+            full_stripes,
             job: Mutex::new(Some(job)),
             is_rebuilt: AtomicBool::new(false),
             percent: AtomicU8::new(0),
@@ -249,13 +254,8 @@ impl Dir {
     pub(super) fn count_full(&self, stripes: usize) {
         let before = self.full_stripes.swap(stripes, Ordering::Relaxed);
         if stripes < before {
-            self.turns.let_in(STRIPE_BYTES / OBJECT_BYTES_ABOUT);
+            self.turns.look();
         }
-    }
-
-    /// Whether half of the stripes wait with which nothing is stored any more.
-    pub(super) fn is_half_full(&self) -> bool {
-        self.full_stripes.load(Ordering::Relaxed) * 2 >= self.geometry.full_max
     }
 
     /// Whether a new object may be begun, as far as waiting stripes are concerned.

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Place, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 use humboldt_store::{About, Borrowed, Key};
 
@@ -41,6 +41,7 @@ use self::format::{PURGES_OFFSET, Superblock};
 use self::purges::Purges;
 use self::stripes::Log;
 use self::writer::CossWriter;
+use crate::overload::place_bytes;
 use crate::{CossOptions, OpenError};
 
 /// What `cache_dir` says about one directory of this scheme.
@@ -154,8 +155,8 @@ impl Scheme for Coss {
         self.dir.in_service().is_ok() && self.dir.is_rebuilt()
     }
 
-    fn turn(&self) -> Option<IoFuture<'_, ()>> {
-        self.dir.turns.turn(move || self.dir.is_half_full())
+    fn turn(&self, body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
+        self.dir.turns.turn(place_bytes(body_bytes))
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {

@@ -2,6 +2,7 @@
 //! its queues.
 
 mod damage;
+mod waiting;
 
 use std::collections::HashMap;
 use std::fs;

@@ -5,7 +5,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{IoFuture, Record, SchemeError, Writer};
+use humboldt_store::scheme::{IoFuture, Place, Record, SchemeError, Writer};
 use humboldt_store::{About, Borrowed};
 
 use super::dir::{Dir, Hold};
@@ -22,6 +22,8 @@ pub(super) struct CossWriter {
     key: IndexKey,
     builder: Builder,
     hold: Hold,
+    /// Until it is in a stripe.
+    place: Option<Place>,
 }
 
 impl CossWriter {
@@ -46,7 +48,13 @@ impl CossWriter {
         let builder = Builder::new(record, expected as usize);
         let builder = builder.ok_or(SchemeError::Busy("head or URL is too long"))?;
         let hold = Hold::to_store(dir, builder.len() as u64 + expected)?;
-        Ok(Self { dir: Arc::clone(dir), key: IndexKey::from(&record.key), builder, hold })
+        Ok(Self {
+            dir: Arc::clone(dir),
+            key: IndexKey::from(&record.key),
+            builder,
+            hold,
+            place: None,
+        })
     }
 
     fn append(&mut self, offset: u64, parts: &[&[u8]]) -> Result<(), SchemeError> {
@@ -62,7 +70,7 @@ impl CossWriter {
     }
 
     async fn finish(self, body_bytes: Option<u64>) -> Result<(), SchemeError> {
-        let Self { dir, key, builder, hold: _hold } = self;
+        let Self { dir, key, builder, hold: _hold, place: _place } = self;
         dir.in_service()?;
         if body_bytes.is_some_and(|bytes| bytes < builder.body_end()) {
             return Err(SchemeError::Busy("more was written than the length of the body"));
@@ -97,6 +105,10 @@ pub(super) fn put_now(dir: &Arc<Dir>, about: &About<'_>, body: &[&[u8]]) -> Opti
 impl Writer for CossWriter {
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
         Box::pin(ready(self.append(offset, parts)))
+    }
+
+    fn hold(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {

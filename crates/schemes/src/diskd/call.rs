@@ -18,12 +18,25 @@ pub(super) struct Call {
     /// The bytes to write, or room for the bytes to read.
     bytes: Vec<u8>,
     then: Option<Then>,
+    /// Whether a task waits for the outcome; `None`: it is to be done in any case.
+    is_wanted: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 impl Call {
     /// An operation whose outcome goes to `then`, on the thread that knows it first.
     pub(super) fn new(request: Message, then: impl FnOnce(Outcome) + Send + 'static) -> Self {
-        Self { request, bytes: Vec::new(), then: Some(Box::new(then)) }
+        Self { request, bytes: Vec::new(), then: Some(Box::new(then)), is_wanted: None }
+    }
+
+    /// It need not be begun when nobody waits for it any more.
+    pub(super) fn only_if(mut self, is_wanted: Box<dyn Fn() -> bool + Send>) -> Self {
+        self.is_wanted = Some(is_wanted);
+        self
+    }
+
+    /// Whether it is still to be done.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.as_ref().is_none_or(|is_wanted| is_wanted())
     }
 
     /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`.

@@ -142,9 +142,10 @@ impl Engine for Remote {
             return Operation::done(Err(Errno::INVAL.into()));
         }
         let (completer, operation) = Operation::under_way();
+        let is_wanted = completer.interest();
         let read = move |outcome| completer.complete(exactly(outcome, len));
-        self.service
-            .submit(Call::new(about_file(Op::ReadFile, number), read).reading(len, Vec::new()));
+        let call = Call::new(about_file(Op::ReadFile, number), read).only_if(is_wanted);
+        self.service.submit(call.reading(len, Vec::new()));
         operation
     }
 
@@ -192,12 +193,12 @@ impl Engine for Remote {
         let message = about_handle(Op::Read, handle, offset).filter(|_| len <= SLOT_BYTES as usize);
         let Some(message) = message else { return Operation::done(Err(EngineError::Gone)) };
         let (completer, operation) = Operation::under_way();
-        let held = handle.clone();
+        let (held, is_wanted) = (handle.clone(), completer.interest());
         let read = move |outcome| {
             drop(held);
             completer.complete(exactly(without_handle(outcome), len));
         };
-        self.service.submit(Call::new(message, read).reading(len, buffer));
+        self.service.submit(Call::new(message, read).only_if(is_wanted).reading(len, buffer));
         operation
     }
 

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::sysv::QueueMessage;
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use super::call::{Call, Outcome};
 use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
+use crate::Overload;
 use crate::overload::Turns;
 use crate::tree::EngineError;
 
@@ -115,10 +116,21 @@ pub(super) struct Exchange {
     pub(super) figures: Figures,
     /// Those who wait until fewer messages are not answered.
     pub(super) turns: Turns,
+    /// See [`State::begun`].
+    begun: Arc<AtomicU32>,
 }
 
 impl Exchange {
-    pub(super) fn new(path: &Path, limits: Limits, turns: Turns) -> Self {
+    pub(super) fn new(
+        path: &Path,
+        limits: Limits,
+        overload: Overload,
+        capacity_bytes: u64,
+    ) -> Self {
+        let begun = Arc::<AtomicU32>::default();
+        let count = Arc::clone(&begun);
+        let room = move || (limits.q1 + 1).saturating_sub(count.load(Ordering::Relaxed)).into();
+        let turns = Turns::new(overload, capacity_bytes, room);
         let state = State {
             phase: Phase::Idle,
             link: None,
@@ -140,6 +152,7 @@ impl Exchange {
             changed: Condvar::new(),
             figures: Figures::default(),
             turns,
+            begun,
         }
     }
 
@@ -157,10 +170,10 @@ impl Exchange {
     }
 
     /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count
-    /// too.
+    /// too, and files to be unlinked do not: nothing waits for them.
     pub(super) fn load(&self) -> u16 {
-        let pending = u64::from(self.state.lock().pending());
-        (pending * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
+        let begun = u64::from(self.begun.load(Ordering::Relaxed));
+        (begun * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
     }
 
     /// Whether a file could be opened or created now.
@@ -171,7 +184,12 @@ impl Exchange {
 
     /// Whether half of the messages are away with which nothing is stored any more.
     pub(super) fn is_half_full(&self) -> bool {
-        self.state.lock().begun() > self.limits.q1
+        self.begun.load(Ordering::Relaxed) > self.limits.q1
+    }
+
+    /// Some calls were taken on, or have ended.
+    fn count(&self, state: &State) {
+        self.begun.store(state.begun(), Ordering::Relaxed);
     }
 
     /// Whether files may be handed in for unlinking.
@@ -190,7 +208,13 @@ impl Exchange {
     /// Hands in a call. Its outcome arrives by its own way, also if it is refused.
     pub(super) fn submit(&self, call: Call) {
         let mut state = self.state.lock();
-        if let Err(failure) = self.refuse(&state, &call) {
+        let mut refused = self.refuse(&state, &call);
+        if refused == Err(EngineError::Shed) {
+            let unwanted = self.take_unwanted(&mut state);
+            MutexGuard::unlocked(&mut state, || finish_unwanted(unwanted));
+            refused = self.refuse(&state, &call);
+        }
+        if let Err(failure) = refused {
             drop(state);
             call.finish(Err(failure));
             return;
@@ -198,11 +222,23 @@ impl Exchange {
         state.unlinks += usize::from(call.op() == Op::Unlink);
         if state.is_sending || !state.line.is_empty() || !self.can_send(&state, &call) {
             state.line.push_back(call);
+            self.count(&state);
             return;
         }
-        let Some(departure) = state.depart(call) else { return };
+        let departure = state.depart(call);
+        self.count(&state);
         drop(state);
+        let Some(departure) = departure else { return };
         self.send(departure);
+    }
+
+    /// Takes calls out of the line for which nobody waits any more.
+    fn take_unwanted(&self, state: &mut State) -> Vec<Call> {
+        let (kept, unwanted): (VecDeque<_>, VecDeque<_>) =
+            state.line.drain(..).partition(Call::is_wanted);
+        state.line = kept;
+        self.count(state);
+        unwanted.into()
     }
 
     /// Whether a call cannot even wait in line.
@@ -253,7 +289,15 @@ impl Exchange {
     /// Sends as much of the line as possible. Only the clerk does this.
     fn send_line(&self) {
         let mut state = self.state.lock();
-        while state.line.front().is_some_and(|call| self.can_send(&state, call)) {
+        let mut unwanted = Vec::new();
+        while let Some(front) = state.line.front() {
+            if !front.is_wanted() {
+                unwanted.extend(state.line.pop_front());
+                continue;
+            }
+            if !self.can_send(&state, front) {
+                break;
+            }
             state.is_sending = true;
             let Some(call) = state.line.pop_front() else { break };
             if let Some(departure) = state.depart(call) {
@@ -261,9 +305,21 @@ impl Exchange {
             }
         }
         state.is_sending = false;
+        self.count(&state);
         if state.pending() == 0 {
             self.changed.notify_all();
         }
+        drop(state);
+        if !unwanted.is_empty() {
+            finish_unwanted(unwanted);
+            self.turns.look();
+        }
+    }
+
+    /// Calls in line.
+    #[cfg(test)]
+    pub(super) fn in_line(&self) -> usize {
+        self.state.lock().line.len()
     }
 
     /// The life of the clerk: replies, until the queue is removed or a reply makes no sense.
@@ -280,10 +336,9 @@ impl Exchange {
                 }
                 received = link.replies.receive(false);
             }
-            let stored = outcomes.iter().filter(|(call, _)| call.stores()).count();
             outcomes.drain(..).for_each(|(call, outcome)| call.finish(outcome));
-            let under_way = self.state.lock().begun() as usize;
-            (0..stored).for_each(|_| self.turns.store_ended(under_way, self.limits.q1 as usize));
+            // Reads make room too.
+            self.turns.look();
             if received.is_err() {
                 break;
             }
@@ -326,6 +381,7 @@ impl Exchange {
             return false;
         }
         let Some(mut call) = state.arrive_but_keep_slot(reply.id) else { return false };
+        self.count(&state);
         drop(state);
         let outcome = match reply.status {
             0 => call.take_bytes(&link.memory, asked.slot, reply.length),
@@ -354,9 +410,11 @@ impl Exchange {
         let (kept, failed): (Vec<Call>, Vec<Call>) = all.into_iter().partition(is_kept);
         state.unlinks = kept.len();
         state.line.extend(kept);
+        self.count(&state);
         self.changed.notify_all();
         drop(state);
         failed.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
+        self.turns.look();
     }
 
     /// A helper is being started, with this connection; `false` if it is not wanted any more.
@@ -426,6 +484,12 @@ impl Exchange {
             link.cut();
         }
     }
+}
+
+/// Drops calls that were not begun. They may hold open files, whose closing is a call: so not under
+/// the lock.
+fn finish_unwanted(unwanted: Vec<Call>) {
+    unwanted.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
 }
 
 /// A call on its way.

@@ -28,7 +28,6 @@ use self::exchange::{Exchange, Limits};
 pub use self::helper::{HELPER_COMMAND, HelperError, serve_as_helper};
 use self::keeper::{Keeper, Pace};
 use self::service::Service;
-use crate::overload::Turns;
 use crate::tree::{Simulated, Tree, TreeScheme};
 use crate::{DirOptions, DiskdOptions, OpenError, simulated};
 
@@ -44,15 +43,12 @@ pub(crate) fn open(options: &DirOptions<DiskdOptions>) -> Result<TreeScheme, Ope
     options.own.check().map_err(|error| options.bad(error))?;
     let of_tree = options.map(|own| own.levels);
     TreeScheme::open_with(NAME, &of_tree, |tree| {
+        let bytes = options.capacity_bytes;
         if let Some(disk) = simulated::current() {
-            return Ok(Arc::new(Simulated::new(disk, tree, turns(options))));
+            return Ok(Arc::new(Simulated::new(disk, tree, options.own.overload, bytes)));
         }
         Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
-}
-
-fn turns(options: &DirOptions<DiskdOptions>) -> Turns {
-    Turns::new(options.own.overload, options.capacity_bytes)
 }
 
 /// The directory is locked: traces of an earlier helper are left over.
@@ -76,6 +72,7 @@ fn service(
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);
     let (l1, l2) = tree.levels();
     let program = options.own.program.clone();
-    let exchange = Arc::new(Exchange::new(&options.path, limits, turns(options)));
+    let (overload, bytes) = (options.own.overload, options.capacity_bytes);
+    let exchange = Arc::new(Exchange::new(&options.path, limits, overload, bytes));
     Ok(Service::new(Keeper { exchange, path: options.path.clone(), root, l1, l2, program, pace }))
 }

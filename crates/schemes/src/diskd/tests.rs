@@ -24,7 +24,7 @@ use super::record;
 use super::service::Service;
 use crate::Overload;
 use crate::battery::run;
-use crate::overload::Turns;
+use crate::overload::WAIT_MAX;
 use crate::tree::{EngineError, Operation};
 
 /// Set for the process that is to be a helper: its arguments, one a line.
@@ -78,7 +78,8 @@ fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
         exchange: Arc::new(Exchange::new(
             path,
             Limits { q1, q2, stall: STALL_LIMIT },
-            Turns::new(Overload::Shed, 0),
+            Overload::Wait,
+            0,
         )),
         path: path.to_owned(),
         root: root.expect("the directory"),
@@ -99,7 +100,14 @@ impl Desk {
     /// Hands in a call, and does not wait.
     fn begin(&self, message: Message, adapt: impl FnOnce(Call) -> Call) -> Operation<Vec<u8>> {
         let (completer, operation) = Operation::under_way();
-        self.service.submit(adapt(Call::new(message, |outcome| completer.complete(outcome))));
+        let is_read = matches!(message.op, Op::Read | Op::ReadFile);
+        let is_wanted = is_read.then(|| completer.interest());
+        let call = Call::new(message, |outcome| completer.complete(outcome));
+        let call = match is_wanted {
+            Some(is_wanted) => call.only_if(is_wanted),
+            None => call,
+        };
+        self.service.submit(adapt(call));
         operation
     }
 
@@ -221,7 +229,7 @@ fn with_more_than_q1_away_nothing_is_stored_later_no_hit_is_read_and_the_rest_wa
             desk.begin(message, |call| call)
         })
         .collect();
-    assert_eq!((exchange.load(), exchange.admits()), (1000, true), "unlinks take no place");
+    assert_eq!((exchange.load(), exchange.admits()), (0, true), "unlinks take no place");
     let store = |number: u32| Message { number: 10 + number, ..Message::new(Op::WriteFile) };
     let stores: Vec<_> = (0..9)
         .map(|number| desk.begin(store(number), |call| call.writing(content(1, 100))))
@@ -249,6 +257,60 @@ fn with_more_than_q1_away_nothing_is_stored_later_no_hit_is_read_and_the_rest_wa
     }
     exchange.wait_until_quiet(LIMIT);
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
+}
+
+/// With `overload=wait`.
+#[test]
+fn whatever_ends_lets_those_in_who_wait() {
+    let desk = Desk::new(3, 5);
+    assert_eq!(desk.write_file(1, content(1, 100)), Ok(vec![]));
+    let turns = &desk.service.exchange.turns;
+    for is_killed in [false, true] {
+        let process = desk.freeze();
+        // As many as are half of the bound, none of which stores.
+        let hits: Vec<_> = (0..4).map(|_| desk.begin_read(Op::ReadFile)).collect();
+        assert!(desk.service.exchange.is_half_full());
+        let waited = turns.waits();
+        let place = run(async {
+            let mut turn = turns.turn(1).expect("a turn");
+            let start = tokio::time::Instant::now();
+            tokio::select! {
+                biased;
+                _ = &mut turn => panic!("there is no room"),
+                () = tokio::task::yield_now() => {}
+            }
+            let signal = if is_killed { Signal::KILL } else { Signal::CONT };
+            rustix::process::kill_process(process, signal).expect("it is there");
+            hits.into_iter().for_each(drop);
+            let place = turn.await.expect("the reads have ended");
+            assert!(start.elapsed() < WAIT_MAX, "{:?}", start.elapsed());
+            place
+        });
+        assert_eq!(turns.waits() - waited, 1);
+        drop(place);
+        drop(desk.link());
+        desk.service.exchange.wait_until_quiet(LIMIT);
+    }
+}
+
+#[test]
+fn look_ups_that_were_given_up_leave_the_line() {
+    let desk = Desk::new(3, 5);
+    assert_eq!(desk.write_file(1, content(1, 100)), Ok(vec![]));
+    let exchange = &desk.service.exchange;
+    let process = desk.freeze();
+    // Six are with the helper; of those in line nobody wants any, and of others no more came.
+    let sent: Vec<_> = (0..6).map(|_| desk.begin_read(Op::ReadFile)).collect();
+    (0..100).for_each(|_| drop(desk.begin_read(Op::ReadFile)));
+    assert!((1..=7).contains(&exchange.in_line()), "{}", exchange.in_line());
+    let wanted: Vec<_> = (0..3).map(|_| desk.begin_read(Op::ReadFile)).collect();
+    drop(desk.begin_read(Op::ReadFile));
+    rustix::process::kill_process(process, Signal::CONT).expect("it goes on");
+    for wait in sent.into_iter().chain(wanted) {
+        assert_eq!(run(wait), Ok(content(1, 100)));
+    }
+    exchange.wait_until_quiet(LIMIT);
+    assert_eq!((exchange.in_line(), exchange.load()), (0, 0));
 }
 
 #[test]

@@ -18,7 +18,6 @@ use super::format::{
 use super::index::Entry;
 use super::length::LengthClass;
 use super::store::Store;
-use crate::overload::OBJECT_BYTES_ABOUT;
 
 /// Usual length of a buffer, which is written with one operation. It fills a huge page.
 const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
@@ -100,6 +99,15 @@ pub(crate) struct Pending {
     start: u64,
     data: Arc<AppendBuffer>,
     is_sealed: AtomicBool,
+    amounts: Arc<Amounts>,
+}
+
+/// What waits for the device, in bytes.
+struct Amounts {
+    /// In buffers that are on their way to it.
+    sealed: AtomicU64,
+    /// Most in all buffers.
+    most: AtomicU64,
 }
 
 /// What has been appended stays as it is, also when it has been written.
@@ -110,12 +118,14 @@ impl Lender for Pending {
 }
 
 impl Pending {
-    fn new(start: u64, data: Arc<AppendBuffer>) -> Arc<Self> {
-        Arc::new(Self { start, data, is_sealed: AtomicBool::new(false) })
+    fn new(start: u64, data: Arc<AppendBuffer>, log: &Log) -> Arc<Self> {
+        let (is_sealed, amounts) = (AtomicBool::new(false), Arc::clone(&log.amounts));
+        Arc::new(Self { start, data, is_sealed, amounts })
     }
 
     /// Nothing more goes into it. `true`: it is complete.
     fn seal(&self) -> bool {
+        self.amounts.sealed.fetch_add(self.data.capacity() as u64, Ordering::Relaxed);
         self.is_sealed.store(true, Ordering::Relaxed);
         self.data.seal().1 == Progress::Complete
     }
@@ -139,7 +149,7 @@ pub(crate) struct Log {
     open: Mutex<Option<Open>>,
     pending: RwLock<Vec<Arc<Pending>>>,
     pending_bytes: AtomicU64,
-    pending_bytes_max: AtomicU64,
+    amounts: Arc<Amounts>,
     gathered_bytes: AtomicU64,
     gathered_bytes_max: AtomicU64,
     sequence: AtomicU64,
@@ -156,7 +166,10 @@ impl Log {
             open: Mutex::new(None),
             pending: RwLock::default(),
             pending_bytes: AtomicU64::new(0),
-            pending_bytes_max: AtomicU64::new(PENDING_BYTES_MAX),
+            amounts: Arc::new(Amounts {
+                sealed: AtomicU64::new(0),
+                most: AtomicU64::new(PENDING_BYTES_MAX),
+            }),
             gathered_bytes: AtomicU64::new(0),
             gathered_bytes_max: AtomicU64::new(PENDING_BYTES_MAX),
             sequence: AtomicU64::new(first_sequence),
@@ -182,14 +195,14 @@ impl Log {
 
     /// Most bytes in buffers, as memory is now.
     pub(crate) fn pending_bytes_max(&self) -> u64 {
-        self.pending_bytes_max.load(Ordering::Relaxed)
+        self.amounts.most.load(Ordering::Relaxed)
     }
 
     /// This process can have this much memory beyond its memory cache. If the system does not tell,
     /// shares stay at 64 MiB.
     pub(crate) fn fit_into(&self, room_bytes: u64) {
         let (pending, gathered) = shares(room_bytes);
-        self.pending_bytes_max.store(pending, Ordering::Relaxed);
+        self.amounts.most.store(pending, Ordering::Relaxed);
         self.gathered_bytes_max.store(gathered, Ordering::Relaxed);
         append_buffer::limit_spare((pending / SPARE_SHARE) as usize);
     }
@@ -209,9 +222,16 @@ impl Log {
 
     /// Bytes in buffers that are on their way to the device.
     pub(crate) fn sealed_bytes(&self) -> u64 {
-        let pending = self.pending.read();
-        let sealed = pending.iter().filter(|pending| pending.is_sealed.load(Ordering::Relaxed));
-        sealed.map(|pending| pending.data.capacity() as u64).sum()
+        self.amounts.sealed.load(Ordering::Relaxed)
+    }
+
+    /// Room until half of what may wait for the device is on its way to it.
+    pub(crate) fn room(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let amounts = Arc::clone(&self.amounts);
+        move || {
+            let half = amounts.most.load(Ordering::Relaxed) / 2;
+            half.saturating_sub(amounts.sealed.load(Ordering::Relaxed))
+        }
     }
 
     /// Whether some buffer is under way to the device.
@@ -383,7 +403,8 @@ impl Store {
             let _ = header.publish();
             open.used_units = 1;
         }
-        let pending = Pending::new((open.first_unit + open.next_unit) * UNIT_BYTES, data);
+        let start = (open.first_unit + open.next_unit) * UNIT_BYTES;
+        let pending = Pending::new(start, data, &self.log);
         self.log.pending.write().push(Arc::clone(&pending));
         open.buffer = Some(Arc::clone(&pending));
         Ok(pending)
@@ -399,7 +420,7 @@ impl Store {
             let _ = region.publish();
         }
         let end = (open.first_unit + self.geometry.segment_units()) * UNIT_BYTES;
-        let pending = Pending::new(end - bytes, data);
+        let pending = Pending::new(end - bytes, data, &self.log);
         self.log.pending_bytes.fetch_add(pending.data.capacity() as u64, Ordering::Relaxed);
         self.log.pending.write().push(Arc::clone(&pending));
         if pending.seal() {
@@ -444,8 +465,10 @@ impl Store {
 
     fn written(&self, done: &Arc<Pending>) {
         self.log.pending.write().retain(|pending| !Arc::ptr_eq(pending, done));
-        self.log.pending_bytes.fetch_sub(done.data.capacity() as u64, Ordering::Relaxed);
-        self.turns.let_in(done.data.capacity() / OBJECT_BYTES_ABOUT);
+        let bytes = done.data.capacity() as u64;
+        self.log.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.log.amounts.sealed.fetch_sub(bytes, Ordering::Relaxed);
+        self.turns.look();
         if self.segments.to_reclaim() > 0 {
             // It may have waited for this.
             self.wake_keeper();

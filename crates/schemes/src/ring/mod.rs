@@ -33,13 +33,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Place, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 use humboldt_store::{About, Borrowed, Key};
 
 pub use self::memory::promise_memory;
 use self::store::Store;
 use self::writer::RingWriter;
+use crate::overload::place_bytes;
 use crate::{OpenError, RingOptions};
 
 /// What `cache_dir` says about one directory of this scheme.
@@ -53,9 +54,6 @@ const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a round of upkeep waits for the device and for the keeper.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
-
-/// With this load, those who may wait before they store do.
-const HALF_LOAD: u16 = 500;
 
 /// Creates the directory and its files.
 pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
@@ -134,8 +132,8 @@ impl Scheme for Ring {
         self.store.may_store()
     }
 
-    fn turn(&self) -> Option<IoFuture<'_, ()>> {
-        self.store.turns.turn(move || self.load() >= HALF_LOAD)
+    fn turn(&self, body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
+        self.store.turns.turn(place_bytes(body_bytes))
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {

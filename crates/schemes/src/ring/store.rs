@@ -104,6 +104,8 @@ impl Store {
         let now = now_ns();
         let sequence = head.map_or(now, |head| now.max(head.sequence + checkpoint::SEQUENCE_GAP));
         let doubts = Arc::new(Doubts::default());
+        let log = Log::new(sequence);
+        let room = log.room();
         Ok(Self {
             options: options.clone(),
             geometry,
@@ -116,7 +118,7 @@ impl Store {
             is_written_back: AtomicBool::new(true),
             checkpoints: files.checkpoints,
             segments: Segments::new(geometry.segments, now),
-            log: Log::new(sequence),
+            log,
             index: OnceLock::new(),
             early: Mutex::default(),
             doubts,
@@ -125,7 +127,7 @@ impl Store {
             health: Health::default(),
             keeper: Keeper::default(),
             progress: Notify::new(),
-            turns: Turns::new(options.own.overload, options.capacity_bytes),
+            turns: Turns::new(options.own.overload, options.capacity_bytes, room),
             may_store: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),

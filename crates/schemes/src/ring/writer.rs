@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use humboldt_store::scheme::{
-    Confirmed, Extent, IoFuture, Record, RecordKind, SchemeError, Writer,
+    Confirmed, Extent, IoFuture, Place, Record, RecordKind, SchemeError, Writer,
 };
 use humboldt_store::{About, Borrowed};
 
@@ -38,6 +38,8 @@ pub(crate) struct RingWriter {
     /// The memory that it has taken for that, in bytes: the capacity.
     gathered_bytes: u64,
     stored_bytes: u64,
+    /// Until a part of it is in the log.
+    place: Option<Place>,
 }
 
 impl RingWriter {
@@ -68,6 +70,7 @@ impl RingWriter {
             buffered: Vec::new(),
             gathered_bytes: 0,
             stored_bytes: 0,
+            place: None,
         };
         writer.make_room(body_bytes.unwrap_or(0).min(inline_bytes_max) as usize)?;
         Ok(writer)
@@ -150,6 +153,7 @@ impl RingWriter {
         let record_bytes = plan.record_bytes().unwrap_or(0) as u32;
         let body = self.buffered.get(..bytes).unwrap_or_default();
         let Appended { place, checksum, .. } = put(&self.store, &plan, body).await?;
+        self.place = None;
         self.fragments.push(Fragment {
             location: place.location,
             generation: place.generation,
@@ -320,6 +324,10 @@ impl Drop for RingWriter {
 impl Writer for RingWriter {
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
         Box::pin(self.append(offset, parts))
+    }
+
+    fn hold(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     fn commit(mut self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {

@@ -76,7 +76,7 @@ pub(crate) struct Device {
     is_closed: AtomicBool,
     passes: AtomicUsize,
     /// Writes under way.
-    writes: AtomicUsize,
+    writes: Arc<AtomicUsize>,
     /// Those who wait until there are fewer.
     pub(crate) turns: Turns,
     pub(crate) health: Health,
@@ -111,6 +111,9 @@ impl Device {
         own: &RockOptions,
         capacity_bytes: u64,
     ) -> Self {
+        let writes = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&writes);
+        let room = move || (WRITES_MAX / 2).saturating_sub(count.load(Ordering::Relaxed)) as u64;
         Self {
             file,
             geometry,
@@ -122,8 +125,8 @@ impl Device {
             began: tokio::time::Instant::now(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
-            writes: AtomicUsize::new(0),
-            turns: Turns::new(own.overload, capacity_bytes),
+            writes,
+            turns: Turns::new(own.overload, capacity_bytes, room),
             health: Health::default(),
         }
     }
@@ -229,8 +232,8 @@ impl Device {
         let finish = move |outcome: io::Result<()>| {
             let device = Arc::clone(&timed.device);
             drop(timed);
-            let others = device.writes.fetch_sub(1, Ordering::Relaxed) - 1;
-            device.turns.store_ended(others, WRITES_MAX / 2);
+            device.writes.fetch_sub(1, Ordering::Relaxed);
+            device.turns.look();
             done(device.judge("write", outcome));
         };
         self.file.write(offset, Arc::clone(data), range, Box::new(finish));

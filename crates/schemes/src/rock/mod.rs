@@ -33,7 +33,7 @@ use std::sync::Arc;
 use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Place, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
 use self::device::CLOSE_PATIENCE;
@@ -188,9 +188,8 @@ impl Scheme for Rock {
         self.dir.device.in_service().is_ok() && self.dir.rebuild.is_done()
     }
 
-    fn turn(&self) -> Option<IoFuture<'_, ()>> {
-        let device = &self.dir.device;
-        device.turns.turn(move || device.is_half_full())
+    fn turn(&self, _body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
+        self.dir.device.turns.turn(1)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {

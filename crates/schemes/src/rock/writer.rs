@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
+use humboldt_store::scheme::{Extent, IoFuture, Place, Record, RecordKind, SchemeError, Writer};
 use humboldt_sys::append_buffer::{AppendBuffer, Region};
 
 use super::chain::{self, Chain, Part, Publication};
@@ -88,6 +88,8 @@ pub(crate) struct RockWriter {
     /// The last slot that has been submitted.
     last_slot: u32,
     extents: Vec<Extent>,
+    /// Until it is being written.
+    place: Option<Place>,
 }
 
 impl RockWriter {
@@ -134,6 +136,7 @@ impl RockWriter {
             first: None,
             last_slot: 0,
             extents: Vec::new(),
+            place: None,
         };
         writer.begin()?;
         Ok(writer)
@@ -251,6 +254,7 @@ impl RockWriter {
             let parts = self.place(&pass, slab, skipped, 0)?;
             chain::write(&self.chain, &pass, parts, None)
         };
+        self.place = None;
         written.await.unwrap_or(Err(SchemeError::Down))
     }
 
@@ -327,6 +331,7 @@ impl RockWriter {
             purge::tidy(&dir, &pass, IndexKey::from(&self.record.key));
             self.submit(&pass, body_bytes)?
         };
+        self.place = None;
         written.await.unwrap_or(Err(SchemeError::Down))
     }
 
@@ -396,6 +401,10 @@ fn put_meta(slot: &mut [u8], meta: &Meta) {
 impl Writer for RockWriter {
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
         Box::pin(self.append(offset, parts))
+    }
+
+    fn hold(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {

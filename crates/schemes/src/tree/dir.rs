@@ -117,8 +117,8 @@ pub(crate) struct Dir {
     /// Held from taking a victim out of the index until its removal is in the log.
     pub(super) evicting: Mutex<()>,
     is_flush_queued: AtomicBool,
-    /// Objects evicted by stores since the last round of upkeep.
-    pub(super) evicted_by_stores: AtomicU64,
+    /// Objects stored before the last round of upkeep.
+    stored_before: AtomicU64,
     /// Objects that wait until files are unlinked.
     pub(super) waiting_for_room: Arc<AtomicUsize>,
     open_files: AtomicU32,
@@ -227,7 +227,7 @@ impl Dir {
             key_locks: std::array::from_fn(|_| Mutex::default()),
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
-            evicted_by_stores: AtomicU64::new(0),
+            stored_before: AtomicU64::new(0),
             waiting_for_room: Arc::default(),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
@@ -454,9 +454,11 @@ impl Dir {
         if !self.rebuild.is_done() {
             return;
         }
-        let evicted = self.evicted_by_stores.swap(0, Ordering::Relaxed);
-        // Stores evict for themselves, one by one.
-        let quota = match evicted > 0 && !self.space.is_above_high() {
+        let stored = self.counts.writes.load(Ordering::Relaxed);
+        let were_stores = self.stored_before.swap(stored, Ordering::Relaxed) != stored;
+        // Stores evict for themselves, one by one: for all of its second, a round would hold up
+        // everything else.
+        let quota = match were_stores && !self.space.is_above_high() {
             true => 0,
             false => self.space.eviction_quota(),
         };

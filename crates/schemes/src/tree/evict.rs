@@ -30,8 +30,8 @@ impl Dir {
     /// Near the high water mark each store evicts one object, and above it more: a round of upkeep
     /// that did it for all stores of its second would hold up everything with its unlinks.
     pub(crate) fn evict_for_store(self: &Arc<Self>) {
-        if self.space.is_near_high() && self.evict_one() {
-            self.evicted_by_stores.fetch_add(1, Ordering::Relaxed);
+        if self.space.is_near_high() {
+            self.evict_one();
         }
         for _ in 1..EVICTIONS_PER_STORE {
             if !self.space.is_above_high() || !self.evict_one() {

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Place, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 use humboldt_store::{About, Borrowed, Key};
 use rustix::io::Errno;
@@ -167,9 +167,8 @@ impl Scheme for TreeScheme {
         self.dir.in_service().is_ok() && self.dir.rebuild.is_done()
     }
 
-    fn turn(&self) -> Option<IoFuture<'_, ()>> {
-        let engine = &self.dir.engine;
-        engine.turns()?.turn(move || engine.is_half_full())
+    fn turn(&self, _body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
+        self.dir.engine.turns()?.turn(1)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {

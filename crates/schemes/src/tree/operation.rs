@@ -4,8 +4,8 @@
 //! operation then ends by itself, and its completer drops the outcome.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -141,6 +141,18 @@ impl<T> Completer<T> {
     /// Whether no task waits any more, so that a mere question need not be answered.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(|shared| matches!(*shared.progress.lock(), Progress::Abandoned))
+    }
+
+    /// The question whether a task waits, for the one who keeps the operation in a queue.
+    pub(crate) fn interest(&self) -> Box<dyn Fn() -> bool + Send>
+    where
+        T: Send + 'static,
+    {
+        let shared = self.0.as_ref().map(Arc::downgrade);
+        Box::new(move || {
+            let shared = shared.as_ref().and_then(Weak::upgrade);
+            shared.is_some_and(|shared| !matches!(*shared.progress.lock(), Progress::Abandoned))
+        })
     }
 
     /// Gives the outcome to the waiting task; drops it if there is none.

@@ -24,6 +24,9 @@ use parking_lot::{Condvar, Mutex};
 /// one.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
+/// Whether a task still waits for a job. Asked with the pool locked.
+pub(crate) type IsWanted = Box<dyn Fn() -> bool + Send>;
+
 /// At least one job in this many is a change, while there are changes and threads for them.
 const CHANGE_EVERY: u32 = 4;
 
@@ -49,7 +52,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    reads: VecDeque<Job>,
+    reads: VecDeque<(Job, IsWanted)>,
     writes: VecDeque<Job>,
     chores: VecDeque<Job>,
     /// Changes that are being done.
@@ -106,22 +109,33 @@ impl Pool {
         self.shared.chores.load(Ordering::Relaxed)
     }
 
-    /// Takes on a job that only reads.
-    pub(crate) fn read(&self, job: Job) {
-        self.submit(Queue::Reads, job);
+    /// Takes on a job that only reads. Once it is not wanted any more it need not be done.
+    pub(crate) fn read(&self, job: Job, is_wanted: IsWanted) {
+        self.submit(Queue::Reads, job, Some(is_wanted));
+    }
+
+    /// Drops reads that nobody waits for, as far as they have not begun.
+    pub(crate) fn forget_unwanted(&self) {
+        let mut state = self.shared.state.lock();
+        let reads = std::mem::take(&mut state.reads);
+        let (kept, unwanted): (VecDeque<_>, VecDeque<_>) =
+            reads.into_iter().partition(|(_, is_wanted)| is_wanted());
+        state.reads = kept;
+        drop(state);
+        drop(unwanted); // they may have something to say to the engine
     }
 
     /// Takes on a job that writes, and for which a task waits.
     pub(crate) fn write(&self, job: Job) {
-        self.submit(Queue::Writes, job);
+        self.submit(Queue::Writes, job, None);
     }
 
     /// Takes on a job for which nothing waits.
     pub(crate) fn chore(&self, job: Job) {
-        self.submit(Queue::Chores, job);
+        self.submit(Queue::Chores, job, None);
     }
 
-    fn submit(&self, queue: Queue, job: Job) {
+    fn submit(&self, queue: Queue, job: Job, is_wanted: Option<IsWanted>) {
         let mut state = self.shared.state.lock();
         if state.is_closed {
             drop(state);
@@ -130,7 +144,13 @@ impl Pool {
         if let Queue::Chores = queue {
             self.shared.chores.fetch_add(1, Ordering::Relaxed);
         }
-        state.queue(queue).push_back(job);
+        match queue {
+            Queue::Reads => {
+                state.reads.push_back((job, is_wanted.unwrap_or_else(|| Box::new(|| true))));
+            }
+            Queue::Writes => state.writes.push_back(job),
+            Queue::Chores => state.chores.push_back(job),
+        }
         if state.ready() > state.sleeping && state.threads.len() < self.threads_max {
             self.start_thread(state);
         } else if state.ready() > 0 {
@@ -183,11 +203,11 @@ impl Pool {
 }
 
 impl State {
-    fn queue(&mut self, queue: Queue) -> &mut VecDeque<Job> {
+    fn pop(&mut self, queue: Queue) -> Option<Job> {
         match queue {
-            Queue::Reads => &mut self.reads,
-            Queue::Writes => &mut self.writes,
-            Queue::Chores => &mut self.chores,
+            Queue::Reads => self.reads.pop_front().map(|(job, _)| job),
+            Queue::Writes => self.writes.pop_front(),
+            Queue::Chores => self.chores.pop_front(),
         }
     }
 
@@ -209,8 +229,7 @@ impl State {
             (true, false) => [Some(Queue::Reads), Some(changes[0]), Some(changes[1])],
         };
         let mut order = order.into_iter().flatten();
-        let (queue, job) =
-            order.find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
+        let (queue, job) = order.find_map(|queue| self.pop(queue).map(|job| (queue, job)))?;
         if queue.is_change() {
             self.changing += 1;
             self.since_change = 0;
@@ -231,11 +250,12 @@ impl Shared {
     }
 
     /// All jobs that wait, to be dropped without the lock.
-    fn take_all(&self, state: &mut State) -> [VecDeque<Job>; 3] {
-        let [reads, writes, chores] =
-            [&mut state.reads, &mut state.writes, &mut state.chores].map(std::mem::take);
-        self.chores.fetch_sub(chores.len(), Ordering::Relaxed);
-        [reads, writes, chores]
+    fn take_all(&self, state: &mut State) -> Vec<Job> {
+        self.chores.fetch_sub(state.chores.len(), Ordering::Relaxed);
+        let mut all: Vec<Job> = state.reads.drain(..).map(|(job, _)| job).collect();
+        all.extend(state.writes.drain(..));
+        all.extend(state.chores.drain(..));
+        all
     }
 
     /// The life of a thread.
@@ -284,6 +304,10 @@ mod tests {
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);
 
+    fn wanted() -> IsWanted {
+        Box::new(|| true)
+    }
+
     /// A job that waits for its signal.
     fn held(order: &mpsc::Sender<u32>, number: u32) -> (mpsc::Sender<()>, Job) {
         let (release, held) = mpsc::channel();
@@ -301,14 +325,14 @@ mod tests {
         assert_eq!(pool.shared.state.lock().threads.len(), 0, "no thread without work");
         let (order, done) = mpsc::channel();
         let (release, first) = held(&order, 0);
-        pool.read(first);
+        pool.read(first, wanted());
         for number in 1..=8 {
             let order = order.clone();
             let job = Box::new(move || order.send(number).expect("the test listens"));
             match number {
                 1 | 2 => pool.chore(job),
                 3 | 4 => pool.write(job),
-                _ => pool.read(job),
+                _ => pool.read(job, wanted()),
             }
         }
         assert_eq!(pool.chores(), 2);
@@ -316,7 +340,7 @@ mod tests {
         pool.close();
         assert_eq!(done.try_iter().collect::<Vec<_>>(), [0, 5, 6, 3, 7, 8, 1, 4, 2]);
         assert_eq!(pool.chores(), 0);
-        pool.read(Box::new(|| panic!("taken on after the end")));
+        pool.read(Box::new(|| panic!("taken on after the end")), wanted());
     }
 
     #[test]
@@ -342,7 +366,7 @@ mod tests {
             std::thread::yield_now();
         }
         let read = order.clone();
-        pool.read(Box::new(move || read.send(9).expect("the test listens")));
+        pool.read(Box::new(move || read.send(9).expect("the test listens")), wanted());
         assert_eq!(done.recv_timeout(LIMIT), Ok(9), "while all changes are held");
         assert_eq!(changing(), 3, "no more than three");
         drop(held);
@@ -360,7 +384,7 @@ mod tests {
         let held: Vec<_> = (0..5)
             .map(|number| {
                 let (release, job) = held(&order, number);
-                pool.read(job);
+                pool.read(job, wanted());
                 release
             })
             .collect();
@@ -378,7 +402,7 @@ mod tests {
         let begun: Vec<_> = (0..3)
             .map(|number| {
                 let (release, job) = held(&order, number);
-                pool.read(job);
+                pool.read(job, wanted());
                 release
             })
             .collect();
@@ -392,10 +416,13 @@ mod tests {
             .map(|number| {
                 let (release, job) = held(&order, number);
                 let begins = begins.clone();
-                pool.read(Box::new(move || {
-                    begins.send(()).expect("the test listens");
-                    job();
-                }));
+                pool.read(
+                    Box::new(move || {
+                        begins.send(()).expect("the test listens");
+                        job();
+                    }),
+                    wanted(),
+                );
                 release
             })
             .collect();
@@ -412,12 +439,15 @@ mod tests {
         let (order, done) = mpsc::channel();
         let (release, first) = held(&order, 0);
         let (started, has_started) = mpsc::channel();
-        pool.read(Box::new(move || {
-            started.send(()).expect("the test listens");
-            first();
-        }));
+        pool.read(
+            Box::new(move || {
+                started.send(()).expect("the test listens");
+                first();
+            }),
+            wanted(),
+        );
         has_started.recv().expect("the first runs");
-        pool.read(held(&order, 1).1);
+        pool.read(held(&order, 1).1, wanted());
         pool.chore(held(&order, 2).1);
         release.send(()).expect("held");
         pool.stop();
@@ -430,10 +460,13 @@ mod tests {
     fn its_threads_get_no_signals() {
         let pool = Pool::new("test", 1);
         let (status, done) = mpsc::channel();
-        pool.read(Box::new(move || {
-            let text = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-            status.send(text).expect("the test listens");
-        }));
+        pool.read(
+            Box::new(move || {
+                let text = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+                status.send(text).expect("the test listens");
+            }),
+            wanted(),
+        );
         let status = done.recv().expect("the job runs");
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
         let blocked = u64::from_str_radix(blocked.trim(), 16).expect("hexadecimal");
@@ -460,9 +493,9 @@ mod tests {
     #[test]
     fn a_job_that_panics_costs_no_thread() {
         let pool = Pool::new("test", 1);
-        pool.read(Box::new(|| panic!("as it should")));
+        pool.read(Box::new(|| panic!("as it should")), wanted());
         let (order, done) = mpsc::channel();
-        pool.read(Box::new(move || order.send(1).expect("the test listens")));
+        pool.read(Box::new(move || order.send(1).expect("the test listens")), wanted());
         assert_eq!(done.recv(), Ok(1));
         pool.close();
     }

@@ -8,6 +8,7 @@ use super::dir::Unlinked;
 use super::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 use super::files::Tree;
 use super::operation::{Completer, Counted, Operation};
+use crate::Overload;
 use crate::overload::Turns;
 use crate::simulated::Disk;
 
@@ -43,12 +44,11 @@ impl Queue {
             return drop(job);
         }
         let counted = Counted::new(&self.under_way);
-        let (turns, under_way) = (Arc::clone(&self.turns), Arc::clone(&self.under_way));
-        let half = self.half();
+        let turns = Arc::clone(&self.turns);
         let job = move || {
             job();
             drop(counted);
-            turns.store_ended(under_way.load(Ordering::Relaxed), half);
+            turns.look();
         };
         self.disk.begin(self.owner, None, Box::new(job));
     }
@@ -64,13 +64,22 @@ impl Closer for Queue {
 }
 
 impl Simulated {
-    pub(crate) fn new(disk: Arc<Disk>, tree: Arc<Tree>, turns: Turns) -> Self {
+    pub(crate) fn new(
+        disk: Arc<Disk>,
+        tree: Arc<Tree>,
+        overload: Overload,
+        capacity_bytes: u64,
+    ) -> Self {
         let (owner, life) = (disk.new_id(), disk.life());
+        let under_way = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&under_way);
+        let room = move || WAIT_FROM.saturating_sub(count.load(Ordering::Relaxed)) as u64;
+        let turns = Turns::new(overload, capacity_bytes, room);
         let queue = Queue {
             disk,
             owner,
             life,
-            under_way: Arc::default(),
+            under_way,
             turns: Arc::new(turns),
             is_closed: AtomicBool::new(false),
         };

@@ -437,3 +437,29 @@ fn a_small_object_is_one_file_of_the_expected_length() {
     assert_eq!(file.metadata().expect("metadata").len(), parts.next_multiple_of(512) as u64);
     assert!(file.ends_with("00/00/00000000"));
 }
+
+/// Fewer stores a second than Squid's rule evicts in one round.
+#[test]
+fn evictions_are_spread_over_stores_however_few_there_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = DirOptions { capacity_bytes: 8 << 20, ..options(dir.path()) };
+    let ufs = crate::open(&options.map(SchemeOptions::Ufs)).expect("open");
+    wait_for_rebuild(&*ufs);
+    let mut number = 0;
+    for second in 0..60 {
+        for _ in 0..30 {
+            let before = ufs.stats().evictions;
+            put(&*ufs, &url(number), 1, 13_000).expect("stored");
+            number += 1;
+            assert!(ufs.stats().evictions - before <= 1, "second {second}");
+        }
+        let before = ufs.stats().evictions;
+        run(ufs.maintain()).expect("upkeep");
+        assert_eq!(ufs.stats().evictions, before, "second {second}");
+    }
+    let stats = ufs.stats();
+    assert!(stats.evictions > 1000 && stats.used_bytes <= (8 << 20) / 100 * 95, "{stats:?}");
+    // Without stores upkeep goes on to the low mark.
+    (0..10).for_each(|_| run(ufs.maintain()).expect("upkeep"));
+    assert!(ufs.stats().used_bytes <= (8 << 20) / 100 * 90 + 16384, "{:?}", ufs.stats());
+}

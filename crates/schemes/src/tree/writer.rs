@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
+use humboldt_store::scheme::{Extent, IoFuture, Place, Record, SchemeError, Writer};
 use humboldt_store::{About, Borrowed};
 use rustix::io::Errno;
 
@@ -34,6 +34,8 @@ pub(crate) struct TreeWriter {
     file: Arc<NewFile>,
     /// Open once the first block is full; counts against `max_open_disk_fds`.
     handle: Option<Handle>,
+    /// Until the engine counts it.
+    place: Option<Place>,
     header_bytes: u64,
     header_checksum: u64,
     /// The unwritten part: the header block if nothing is written, and the current block.
@@ -85,6 +87,7 @@ impl TreeWriter {
             record,
             file,
             handle: None,
+            place: None,
             header_bytes: header_bytes as u64,
             header_checksum,
             block_start: buffer.len(),
@@ -167,9 +170,9 @@ impl TreeWriter {
             None => {
                 let keep = Arc::new((Permit::take(&self.dir)?, Arc::clone(&self.file)));
                 self.file.begin();
-                let opened =
-                    self.dir.engine.open(self.file.number(), OpenFor::Creating, keep).await;
-                let handle = opened.map_err(|error| self.failed("create", error))?;
+                let opening = self.dir.engine.open(self.file.number(), OpenFor::Creating, keep);
+                self.place = None;
+                let handle = opening.await.map_err(|error| self.failed("create", error))?;
                 self.handle.insert(handle).clone()
             }
         };
@@ -196,7 +199,9 @@ impl TreeWriter {
             Some(outcome) => outcome,
             None => {
                 let keep = Arc::clone(&self.file);
-                engine.write_file(number, std::mem::take(&mut self.buffer), keep).await
+                let writing = engine.write_file(number, std::mem::take(&mut self.buffer), keep);
+                self.place = None;
+                writing.await
             }
         };
         outcome.map_err(|error| self.failed("write", error))?;
@@ -315,6 +320,10 @@ impl Writer for TreeWriter {
                 Ok(())
             }),
         }
+    }
+
+    fn hold(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     fn commit(mut self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {

@@ -611,7 +611,9 @@ fn a_confirmation_does_not_make_an_older_body_younger() {
     assert!(f.open().is_none(), "the old body under a new number");
     // A record that was under way is not stored, and removes nothing.
     let epoch = f.cache.in_flight().epoch(key(1));
-    assert!(block_on(f.cache.write_object(epoch, &new, f.dir(0))).is_ok() && f.open().is_some());
-    let late = block_on(f.cache.write_object(epoch, &old, f.dir(0)));
+    assert!(
+        block_on(f.cache.write_object(epoch, &new, f.dir(0), None)).is_ok() && f.open().is_some()
+    );
+    let late = block_on(f.cache.write_object(epoch, &old, f.dir(0), None));
     assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_some());
 }

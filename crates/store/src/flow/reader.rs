@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use humboldt_http::Fields;
 
 use crate::head::StoredHead;
+use crate::scheme::Place;
 
 use super::facts::{AbortReason, BodySlice, FlowHead, Part, Progress, ReaderKind};
 use super::fate::Fate;
@@ -25,6 +26,8 @@ pub struct FlowReader {
     joined: bool,
     /// Of a disk writer.
     writing: Option<Writing>,
+    /// The same.
+    place: Option<Place>,
 }
 
 impl Flow {
@@ -63,6 +66,7 @@ impl FlowReader {
             interims_seen: 0,
             joined,
             writing: None,
+            place: None,
         })
     }
 
@@ -74,6 +78,15 @@ impl FlowReader {
     /// Held by a disk writer until nothing is left to be written or removed.
     pub(crate) fn take_writing(&mut self) -> Option<Writing> {
         self.writing.take()
+    }
+
+    /// What it reads has this place in the directory that it is for.
+    pub fn hold_place(&mut self, place: Option<Place>) {
+        self.place = place;
+    }
+
+    pub(crate) fn take_place(&mut self) -> Option<Place> {
+        self.place.take()
     }
 
     /// The flow it follows.

@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 
 use humboldt_http::Fields;
 use humboldt_sys::pages::{Page, PageMut};
+use parking_lot::Mutex;
 
 use crate::body::Borrowed;
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::PageShortage;
 use crate::object::Object;
+use crate::scheme::Place;
 
 use super::state::{Ended, WriterWait};
 use super::wake::remember;
@@ -37,6 +39,8 @@ pub struct FlowWriter {
     /// The last page, while there is room in it.
     page: Option<PageMut>,
     written: u64,
+    /// The place of the answer in its directory, until somebody else has it.
+    place: Mutex<Option<Place>>,
 }
 
 /// The result of one attempt to append.
@@ -48,7 +52,25 @@ enum Step {
 impl FlowWriter {
     pub(crate) fn new(flow: Arc<Flow>, table: Arc<Table>, is_registered: bool) -> Self {
         let registered = is_registered.then(|| Arc::clone(&table));
-        Self { writing: Writing::new(&flow), flow, registered, table, page: None, written: 0 }
+        Self {
+            writing: Writing::new(&flow),
+            flow,
+            registered,
+            table,
+            page: None,
+            written: 0,
+            place: Mutex::new(None),
+        }
+    }
+
+    /// The answer has this place in the directory that it is for.
+    pub fn hold_place(&self, place: Option<Place>) {
+        *self.place.lock() = place;
+    }
+
+    /// Its place, for the one that hands it to the directory.
+    pub fn take_place(&self) -> Option<Place> {
+        self.place.lock().take()
     }
 
     /// The flow it writes to.

@@ -452,7 +452,7 @@ fn a_purge_waits_for_no_commit_that_waits_for_its_turn() {
     writer.finish(None);
     let (epoch, writing) = (writer.epoch(), writer.writing());
     let stored = w.cache.store(writer, URL, None).expect("kept whole");
-    let mut written = pin!(w.cache.write_object(epoch, &stored.object, w.dir(0)));
+    let mut written = pin!(w.cache.write_object(epoch, &stored.object, w.dir(0), None));
     assert!(poll_once(written.as_mut()).is_pending(), "after the older one");
     assert!(poll_once(pin!(w.cache.purge(key(1)))).is_ready());
     drop(slow);

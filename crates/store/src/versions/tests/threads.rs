@@ -225,7 +225,7 @@ impl Actor<'_> {
                 _ = block_on(cache.finish_write(epoch, &stored.object.about(), &dir));
             }
             (Some(stored), Some(dir), _) => {
-                _ = block_on(cache.write_object(epoch, &stored.object, dir))
+                _ = block_on(cache.write_object(epoch, &stored.object, dir, None))
             }
             (_, None, Some((dir, reader))) => _ = block_on(cache.swap_out(reader, record, dir)),
             // Also where memory was too short to keep it whole.
