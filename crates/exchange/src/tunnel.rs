@@ -279,7 +279,8 @@ impl<'io> Direction<'io> {
                 return Poll::Ready(Err(Fault::Source));
             }
             if self.ended {
-                if !self.closed && !(is_last && to.ends_by_close()) {
+                let is_told = self.closed || is_last && to.ends_by_close();
+                if !is_told {
                     ready!(to.poll_shut_down(cx));
                 }
                 self.closed = true;
