@@ -96,25 +96,45 @@ impl Drop for Haproxy {
 fn haproxy_tells_the_client_in_both_versions() {
     let (origin, (proxy, port)) = (origin(), behind_a_balancer());
     for (word, client) in [("send-proxy", "127.0.0.3"), ("send-proxy-v2", "127.0.0.4")] {
-        let front = free_address();
-        let settings = proxy.path(word);
-        let text = format!(
-            "defaults\n mode tcp\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
-             listen front\n bind {front}\n server proxy {port} source 127.0.0.1 {word}\n"
-        );
-        fs::write(&settings, text).expect("the settings");
-        let mut command = Command::new("haproxy");
-        command.arg("-f").arg(&settings).stdout(Stdio::null()).stderr(Stdio::null());
-        let haproxy = match start(&mut command) {
-            Ok(child) => Haproxy(child),
-            Err(error) => return eprintln!("skipped: haproxy: {error}"),
-        };
-        until("haproxy to listen", || TcpStream::connect(front).ok());
-        let mut curl = Command::new("curl");
-        curl.args(["-s", "-m", "5", "--interface", client, "--proxy", &format!("http://{front}")]);
-        let output = curl.arg(origin.url("/")).output().expect("curl runs");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{word}");
-        let _ = proxy.logged(&format!(" {client} "));
-        drop(haproxy);
+        through_haproxy(&proxy, &origin, &format!("{port} source 127.0.0.1 {word}"), client);
     }
+}
+
+#[test]
+fn haproxy_tells_the_client_to_a_unix_socket_too() {
+    let origin = origin();
+    let proxy = Proxy::forward(
+        "http_port unix:{dir}/behind.sock mode=666 require-proxy-header\n\
+         proxy_protocol_access allow all\n",
+    );
+    let path = proxy.path("behind.sock");
+    until("the socket to be there", || path.exists().then_some(()));
+    for (word, client) in [("send-proxy", "127.0.0.3"), ("send-proxy-v2", "127.0.0.4")] {
+        let server = format!("unix@{} {word}", path.display());
+        through_haproxy(&proxy, &origin, &server, client);
+    }
+}
+
+/// Fetches a page through HAProxy, to which the proxy is this server, as this client.
+fn through_haproxy(proxy: &Proxy, origin: &Origin, server: &str, client: &str) {
+    let front = free_address();
+    let settings = proxy.path("haproxy.cfg");
+    let text = format!(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
+         listen front\n bind {front}\n server proxy {server}\n"
+    );
+    fs::write(&settings, text).expect("the settings");
+    let mut command = Command::new("haproxy");
+    command.arg("-f").arg(&settings).stdout(Stdio::null()).stderr(Stdio::null());
+    let haproxy = match start(&mut command) {
+        Ok(child) => Haproxy(child),
+        Err(error) => return eprintln!("skipped: haproxy: {error}"),
+    };
+    until("haproxy to listen", || TcpStream::connect(front).ok());
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-m", "5", "--interface", client, "--proxy", &format!("http://{front}")]);
+    let output = curl.arg(origin.url("/")).output().expect("curl runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{server}");
+    let _ = proxy.logged(&format!(" {client} "));
+    drop(haproxy);
 }

@@ -41,6 +41,16 @@ fn retry_after(answer: &Response) -> u64 {
 }
 
 #[test]
+fn a_network_can_be_one_client() {
+    let world = world("client_budget requests=1/hour prefix4=30\n");
+    let _ = get_from(&world, 5, "/a").expect(200);
+    let refused = get_from(&world, 6, "/a").expect(429);
+    let status = refused.field("Proxy-Status").expect("the field");
+    assert!(status.contains("prefix4=30"), "{status}");
+    let _ = get_from(&world, 8, "/a").expect(200);
+}
+
+#[test]
 fn requests_over_budget_get_429_and_hits_count_as_well() {
     let lines = "client_budget requests=6/hour burst=3\nlogformat own %Ss/%03>Hs %rule %err_code\n\
                  access_log stdio:{dir}/own.log own\n";

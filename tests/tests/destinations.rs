@@ -86,6 +86,25 @@ fn no_way_leads_to_a_private_address_of_a_name_by_default() {
     assert!(json.contains("\"directive\":\"private_destinations\""), "{json}");
 }
 
+/// A rule that has let the request in is not asked again when the address is known: there may be
+/// more connections by now, or no place at a helper.
+#[test]
+fn what_has_let_a_request_in_holds_when_its_address_is_known() {
+    let (dns, origin) = (NameServer::new(), secret());
+    dns.on_each("near.test", vec![Says::Nothing, loopback(1)]);
+    let rules = "dns_retransmit_interval 1 second\nacl near dstdomain near.test\nacl two maxconn 1\n\
+                 http_access deny two\nhttp_access allow near\nhttp_access deny all\n";
+    let proxy = Proxy::forward(&format!("{}{rules}", dns.closed_lines()));
+    let mut first = proxy.client();
+    first.request("GET", &url("near.test", &origin, "/a"), &[], b"");
+    until("the question", || (dns.asked("near.test") >= 1).then_some(()));
+    // It stays open.
+    let mut second = proxy.client();
+    second.request("GET", &url("near.test", &origin, "/b"), &[], b"");
+    let _ = second.response().expect(403);
+    assert_eq!(first.response().expect(200).text(), "SECRET");
+}
+
 #[test]
 fn each_kind_of_private_network_is_closed() {
     let (dns, proxies) = (NameServer::new(), ["", "explain_refusals off\n"]);

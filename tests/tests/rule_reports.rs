@@ -3,9 +3,10 @@
 
 use humboldt_tests::proxy;
 use humboldt_tests::scripts::Scripts;
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{until, until_within};
 use humboldt_tests::{Client, Proxy, Reply, WEB_SOCKET, World};
 use rustix::process::Signal;
+use std::time::Duration;
 
 /// The password is `secret`.
 const ANNA: &str = "anna:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
@@ -43,6 +44,11 @@ fn metric(page: &str, name: &str, list: &str, rule: &str) -> Option<u64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
+/// The words of a line behind the name of its list.
+fn words(line: &str) -> &str {
+    line.split_once(' ').expect("some words").1
+}
+
 fn wait_for_line(world: &World, wanted: &str) {
     until(&format!("`{wanted}` in the log:"), || {
         world.proxy.text("own.log").lines().any(|line| line == wanted).then_some(())
@@ -73,9 +79,8 @@ fn each_line_counts_its_decisions() {
         let _ = world.get("/").expect(200);
     }
     let metrics = page(&world.proxy, "metrics");
-    let count = |list: &str, line: &str| {
-        metric(&metrics, "rule_decisions_total", list, &place(&world.proxy, line))
-    };
+    let count =
+        |list: &str, line: &str| metric(&metrics, "rule_decisions_total", list, words(line));
     assert_eq!(count("http_access", "http_access deny bad"), Some(2), "{metrics}");
     assert_eq!(count("http_access", "http_access allow other"), Some(1));
     assert_eq!(count("miss_access", "miss_access deny other"), Some(1));
@@ -101,9 +106,7 @@ fn each_line_counts_its_decisions() {
     );
     let _ = world.get("/bad/3").expect(403);
     let metrics = page(&world.proxy, "metrics");
-    let count = |line: &str| {
-        metric(&metrics, "rule_decisions_total", "http_access", &place(&world.proxy, line))
-    };
+    let count = |line: &str| metric(&metrics, "rule_decisions_total", "http_access", words(line));
     assert_eq!(count("http_access deny bad"), Some(3), "{metrics}");
     assert_eq!(count("http_access allow manager"), Some(1));
     assert!(metrics.contains("\nhumboldt_configuration_generation 2\n"), "{metrics}");
@@ -122,8 +125,7 @@ fn a_request_counts_once_also_if_a_list_is_asked_at_several_steps() {
     let several = world.ask("GET", "/kept", &[("Range", "bytes=0-1,4-5")]);
     assert!(matches!(several.status(), 200 | 206));
     let metrics = page(&world.proxy, "metrics");
-    let line = place(&world.proxy, "http_reply_access allow ok");
-    let count = metric(&metrics, "rule_decisions_total", "http_reply_access", &line);
+    let count = metric(&metrics, "rule_decisions_total", "http_reply_access", "allow ok");
     assert_eq!(count, Some(4), "{metrics}");
 }
 
@@ -187,13 +189,13 @@ fn rules_on_trial_refuse_nothing_and_say_what_they_would_do() {
     let metrics = page(&world.proxy, "metrics");
     let list = "http_access_report_only";
     for (name, of, wanted) in [
-        ("rule_refusals_reported_total", "report_only deny bad", 1),
-        ("rule_decisions_total", "report_only deny bad", 1),
-        ("rule_refusals_reported_total", "report_only deny login", 1),
+        ("rule_refusals_reported_total", "report_only deny bad mark", 1),
+        ("rule_decisions_total", "report_only deny bad mark", 1),
+        ("rule_refusals_reported_total", "report_only deny login !users", 1),
         ("rule_decisions_total", "report_only deny worse", 0),
         ("rule_refusals_reported_total", "report_only allow all", 0),
     ] {
-        let found = metric(&metrics, name, list, &place(&world.proxy, of));
+        let found = metric(&metrics, name, list, words(of));
         assert_eq!(found, Some(wanted), "{name} {of}: {metrics}");
     }
     assert!(metrics.contains("\nhumboldt_client_http_refusals_reported_total 2\n"), "{metrics}");
@@ -480,6 +482,81 @@ fn a_helper_without_an_answer_at_a_reload_does_not_close_what_it_permits() {
     assert!(goes_on(&mut client, &host));
     assert!(goes_on(&mut client, &host));
     reload(&world, &format!("{LOG}close_refused_tunnels on\nhttp_access deny CONNECT\n"));
+    assert!(client.closes());
+}
+
+#[test]
+fn what_is_drawn_for_a_tunnel_stays_so() {
+    let lines = |n: usize| {
+        format!(
+            "{LOG}{}close_refused_tunnels on\nacl half random 1/2\nacl all_hosts dst all\n\
+             http_access deny CONNECT half\nhttp_access allow all\n",
+            "# moved\n".repeat(n)
+        )
+    };
+    let world = world("");
+    reload(&world, &lines(0));
+    let host = world.host();
+    // Until four are let in: each is by one half.
+    let mut tunnels = Vec::new();
+    until("four tunnels", || {
+        let mut client = world.client();
+        client.request("CONNECT", &host, &[], b"");
+        if client.response_to("CONNECT").status() == 200 {
+            tunnels.push(client);
+        }
+        (tunnels.len() == 4).then_some(())
+    });
+    for n in 1..5 {
+        reload(&world, &lines(n));
+        assert!(tunnels.iter_mut().all(|tunnel| goes_on(tunnel, &host)), "reload {n}");
+    }
+}
+
+#[test]
+fn a_tunnel_through_a_parent_is_judged_again_by_its_own_host() {
+    let parent = World::forward("");
+    let address = parent.proxy.address();
+    let peer = format!(
+        "cache_peer {} parent {} 0 no-query\nnever_direct allow all\n",
+        address.ip(),
+        address.port()
+    );
+    let lines = |rules: &str| format!("{LOG}{peer}close_refused_tunnels on\n{rules}");
+    let world = world(&peer);
+    let at = format!("localhost:{}", world.origin.address().port());
+    let mut client = tunnel(&world, &at);
+    // The address of the parent is not that of the server.
+    let far = "acl far dst 192.0.2.0/24\nhttp_access deny far\n";
+    reload(&world, &lines(&format!("{far}http_access allow all\n")));
+    assert!(goes_on(&mut client, &at) && goes_on(&mut client, &at));
+    let named = "acl named dstdomain localhost\nhttp_access deny CONNECT named\n";
+    reload(&world, &lines(named));
+    assert!(client.closes());
+    let file = world.proxy.configuration();
+    let line = place(&world.proxy, "deny CONNECT named").replace("squid.conf", &file);
+    wait_for_line(&world, &format!("CONNECT {at} 200 {line} - 1"));
+}
+
+#[test]
+fn a_tunnel_whose_rules_never_answer_is_closed() {
+    let world = world("");
+    let scripts = Scripts::new();
+    let helper = scripts.helper("h", "echo BH");
+    let host = world.host();
+    let mut client = tunnel(&world, &host);
+    let lines = format!(
+        "{LOG}close_refused_tunnels on\nexternal_acl_type h ttl=0 children-max=1 %DST {helper}\n\
+         acl x external h\nhttp_access allow CONNECT x\nhttp_access allow !CONNECT\n"
+    );
+    reload(&world, &lines);
+    // It goes on while they are asked again, for half a minute.
+    assert!(goes_on(&mut client, &host));
+    until_within(Duration::from_secs(90), "the rules to be given up", || {
+        let metrics = page(&world.proxy, "metrics");
+        let cut = "\nhumboldt_client_connections_cut_total{reason=\"rules_unanswered\"} 1\n";
+        metrics.contains(cut).then_some(())
+    });
     assert!(client.closes());
 }
 

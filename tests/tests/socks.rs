@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// The password is `secret`.
@@ -167,6 +168,33 @@ fn rules_are_those_of_connect_and_each_reason_has_its_code() {
     assert!(world.proxy.logged("UDP_ASSOCIATE").contains("NONE/501"));
     let refused = run(&mut curl("--socks5-hostname", port, "http://www.bad.test/"));
     assert_eq!(refused.status.code(), Some(97), "{}", says(&refused));
+}
+
+/// A parent's refusal is a code to the client: nobody waits for its page.
+#[test]
+fn of_a_parents_refusal_the_head_is_enough() {
+    let parent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = parent.local_addr().expect("its address");
+    let (leave, left) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = parent.accept().expect("accepted");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a request");
+            head.push(byte[0]);
+        }
+        let refusal = "HTTP/1.1 403 No\r\nContent-Length: 1000000\r\n\r\na part";
+        stream.write_all(refusal.as_bytes()).expect("sent");
+        assert!(all(&mut stream).is_empty());
+        leave.send(()).expect("the test waits");
+    });
+    let (ip, number) = (address.ip(), address.port());
+    let peer = format!("cache_peer {ip} parent {number} 0 no-query\nnever_direct allow all\n");
+    let (world, port) = world(&peer);
+    assert_eq!(code(port, &request(1, world.origin.address())), (2, true));
+    left.recv_timeout(Duration::from_secs(20)).expect("the parent is left");
+    assert!(world.proxy.logged("CONNECT").contains("TCP_TUNNEL/403"));
 }
 
 #[test]

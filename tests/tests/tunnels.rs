@@ -2,7 +2,7 @@
 
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Proxy, World};
-use rustix::net::{SendFlags, send};
+use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -219,6 +219,68 @@ fn bytes_behind_an_urgent_byte_arrive() {
             assert!(client.closes());
         }
     }
+}
+
+/// A connection whose system takes few bytes that nobody reads.
+fn with_small_buffer(address: SocketAddr) -> TcpStream {
+    let stream = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let stream = stream.expect("a socket");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).expect("set");
+    rustix::net::connect(&stream, &address).expect("connected");
+    stream.into()
+}
+
+/// Bytes that the socket has written and the other side's system has not, as Linux tells.
+fn unacknowledged(socket: &TcpStream) -> usize {
+    let ends = [socket.local_addr(), socket.peer_addr()].map(|end| end.expect("an address").port());
+    let table = fs::read_to_string("/proc/net/tcp").expect("the sockets of this machine");
+    let waiting = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| u16::from_str_radix(words.get(at)?.split(':').nth(1)?, 16).ok();
+        let is_it = [port(1)?, port(2)?] == ends;
+        let queue = is_it.then(|| words.get(4)?.split(':').next());
+        usize::from_str_radix(queue??, 16).ok()
+    };
+    table.lines().find_map(waiting).expect("the socket is there")
+}
+
+/// Bytes wait in both directions when the server breaks. What had left it arrives, and then the
+/// break does.
+#[test]
+fn what_a_server_had_sent_before_it_broke_arrives() {
+    let world = World::forward("workers 1\n");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let mut client = with_small_buffer(world.proxy.address());
+    let server = std::thread::spawn(move || listener.accept().expect("accepted").0);
+    open(&mut client, address);
+    let server = server.join().expect("accepted");
+    for stream in [&client, &server] {
+        stream.set_nonblocking(true).expect("set");
+    }
+    let (sends, mut sent) = (pattern(5), 0);
+    let mut before = None;
+    until("the tunnel to be full both ways", || {
+        let mut is_full = true;
+        while let Ok(more) = (&server).write(&sends[sent..]) {
+            (sent, is_full) = (sent + more, false);
+        }
+        while (&client).write(&sends).is_ok() {
+            is_full = false;
+        }
+        let now = world.metric("humboldt_tunnel_bytes_total");
+        (before.replace(now) == Some(now) && is_full).then_some(())
+    });
+    let arrived = sent - unacknowledged(&server);
+    rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).expect("set");
+    drop(server);
+    client.set_nonblocking(false).expect("set");
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    let mut received = Vec::new();
+    let error = client.read_to_end(&mut received).expect_err("no end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(received.len() >= arrived, "{} bytes of {arrived}", received.len());
+    assert!(sends.starts_with(&received));
 }
 
 /// A tunnel that is cut off does not look like one that has ended.

@@ -241,6 +241,7 @@ fn the_proxy_protocol_comes_over_a_unix_socket() {
     );
     drop(path);
     let path = world.proxy.path("balanced.sock");
+    until("the socket to be there", || path.exists().then_some(()));
     let request = |client: &str| {
         let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", world.target("/a"));
         let request = request.replace("Host", "Connection: close\r\nHost");

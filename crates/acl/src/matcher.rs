@@ -168,7 +168,7 @@ pub(crate) enum Matcher {
     /// The same for every transaction.
     Always(bool),
     Random {
-        /// Another one for each ACL of this kind.
+        /// Another one for each name, and the same in each configuration.
         number: u64,
         /// The bits drawn for it are below this.
         below: u64,

@@ -44,6 +44,25 @@ fn names(acl: &Acl, subject: &Subject<'_>, others: &[Subject<'_>]) -> bool {
     }
 }
 
+/// Whether those of the terms match the subject that are about the destination.
+pub(crate) fn all_hold(terms: &[Term], subject: &Subject<'_>) -> bool {
+    let holds = |term: &Term| term.check(subject, &mut None) == Match::Yes;
+    terms.iter().all(|term| !is_about_destination(term) || holds(term))
+}
+
+/// Whether the term, or a member of its group, is about the destination.
+fn is_about_destination(term: &Term) -> bool {
+    match &term.acl.matcher {
+        Matcher::Destination { .. }
+        | Matcher::Host(_)
+        | Matcher::HostRegex(_)
+        | Matcher::Url(_) => true,
+        Matcher::AnyOf(terms) => terms.iter().any(is_about_destination),
+        Matcher::AllOf(lines) => lines.iter().flatten().any(is_about_destination),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -116,6 +135,34 @@ mod tests {
         assert!(!is_named("acl b dstdomain .invalid\nhttp_access allow !b"));
         assert!(!is_named("acl b dst 198.51.100.0/24\nhttp_access allow !b"));
         assert!(!is_named("acl b dstdomain .other\nhttp_access deny b"), "nothing applies");
+    }
+
+    #[test]
+    fn of_a_rule_that_has_let_a_request_in_only_its_destinations_are_asked_again() {
+        let acls = "acl a dst 10.0.0.0/8\nacl b dst 10.1.0.0/16\nacl many maxconn 5\n\
+                    acl g any-of many b\nacl w dstdomain .corp.example\n";
+        for (rule, leads) in [
+            ("allow a", true),
+            ("allow w a", true),
+            ("allow many a", true),
+            ("allow all", true),
+            ("allow a !b", true),
+            ("allow a b", false),
+            ("allow a !w", false),
+            ("allow a g", false),
+            ("deny a", false),
+        ] {
+            let rules = format!("http_port 1\n{acls}http_access {rule}\n");
+            let (config, found) = parse_str("t", &rules);
+            assert!(!found.has_errors(), "{}", found.render(false));
+            let acls = AclSet::compile(&config.acl).unwrap();
+            let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
+            let here: [IpAddr; 1] = ["10.0.0.7".parse().unwrap()];
+            let known = Known { dst_ips: Some(&here), ..Known::default() };
+            let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
+            assert_eq!(list.leads_to(0, &subject), leads, "{rule}");
+            assert!(!list.leads_to(1, &subject), "no such rule");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use humboldt_base::xxh3::{xxh3_64, xxh3_64_with_seed};
 use humboldt_conf::{AccessRule, Need, RuleSource};
 
 use crate::error::AclError;
@@ -54,6 +55,8 @@ impl Verdict<'_> {
 #[derive(Clone, Debug)]
 pub struct RuleList {
     rules: Box<[Rule]>,
+    /// The same for the same list of another configuration.
+    identity: u64,
     /// The decision if no rule matches.
     otherwise_allow: bool,
     /// Where it comes from.
@@ -98,7 +101,18 @@ impl RuleList {
         let otherwise_allow = compiled.last().map_or(default_allow, |last| !last.allow);
         let last = compiled.last().and_then(|last| last.source.as_deref());
         let otherwise = last.map(|last| Arc::new(opposite(last)));
-        Ok(Self { rules: compiled.into_boxed_slice(), otherwise_allow, otherwise })
+        let identity = compiled.first().and_then(|first| first.source.as_deref());
+        let identity = identity.map_or(0, identity_of);
+        Ok(Self { rules: compiled.into_boxed_slice(), identity, otherwise_allow, otherwise })
+    }
+
+    /// A number for the list, which other lists of a configuration do not have. The same list of
+    /// another configuration has it too, if its lines are known: what is drawn for it stays so.
+    pub fn identity(&self) -> u64 {
+        match self.identity {
+            0 => std::ptr::from_ref(self).addr() as u64,
+            identity => identity,
+        }
     }
 
     /// No rules: the default holds for everybody.
@@ -150,6 +164,14 @@ impl RuleList {
     ) -> bool {
         let rule = self.rules.get(rule);
         rule.is_some_and(|rule| naming::is_any(&rule.terms, subject, others))
+    }
+
+    /// Whether this rule, which has let the request in, would do so if its destination were that
+    /// of the subject: all that it says about destinations holds. What else it says is not asked
+    /// again.
+    pub fn leads_to(&self, rule: usize, subject: &Subject<'_>) -> bool {
+        let rule = self.rules.get(rule).filter(|rule| rule.allow);
+        rule.is_some_and(|rule| naming::all_hold(&rule.terms, subject))
     }
 
     /// Decides, or names the fact that it needs first. Rules are examined in their order, and the
@@ -233,6 +255,15 @@ impl Rule {
     }
 }
 
+/// Of the list that begins with this line: of its directive, and of what it is about, as of a field
+/// of `request_header_access`.
+fn identity_of(first: &RuleSource) -> u64 {
+    let mut words = first.text.split(' ');
+    let directive = words.next().unwrap_or_default();
+    let about = words.next().filter(|word| !matches!(*word, "allow" | "deny"));
+    xxh3_64_with_seed(about.unwrap_or_default().as_bytes(), xxh3_64(directive.as_bytes()))
+}
+
 /// The reason of a decision that no rule has made.
 fn opposite(last: &RuleSource) -> RuleSource {
     let list = last.text.split(' ').next().unwrap_or_default();
@@ -245,5 +276,30 @@ fn denied(rule: Option<usize>, last: Last<'_>) -> Verdict<'_> {
         rule,
         last_acl: last.map(|acl| &*acl.name),
         wants_login: last.is_some_and(|acl| acl.wants_login),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_conf::parse_str;
+
+    use super::*;
+
+    fn identities(rules: &str) -> Vec<u64> {
+        let (config, found) = parse_str("t", &format!("http_port 1\nacl a src all\n{rules}\n"));
+        assert!(!found.has_errors(), "{}", found.render(false));
+        let acls = AclSet::compile(&config.acl).unwrap();
+        let list = |rules| RuleList::compile(&acls, rules, false).unwrap().identity();
+        vec![list(&config.http_access), list(&config.miss_access)]
+    }
+
+    #[test]
+    fn a_list_is_the_same_in_the_next_configuration() {
+        let first = identities("http_access allow a\nmiss_access allow a");
+        assert_eq!(
+            first,
+            identities("miss_access allow a\nhttp_access deny !a\nhttp_access allow a")
+        );
+        assert_ne!(first[0], first[1]);
     }
 }

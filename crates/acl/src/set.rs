@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use humboldt_base::xxh3::xxh3_64;
 use humboldt_conf::{AclDef, AclKind, Need, NetfilterMark, is_initiator, parse_eui48, parse_eui64};
 
 use crate::addresses::AddressSet;
@@ -129,7 +130,7 @@ impl Compiler<'_> {
                 Ok(Matcher::Annotate(pairs))
             }
             AclKind::External => self.external(definition).map_err(wrong),
-            _ => compile(definition, self.done.len()).map_err(wrong),
+            _ => compile(definition).map_err(wrong),
         };
         let matcher = matcher.map_err(|error| match error.problem {
             AclProblem::Undefined => AclError { location: definition.location.clone(), ..error },
@@ -187,8 +188,8 @@ fn wants_login(definition: &AclDef) -> bool {
         || definition.flags.needs_user
 }
 
-/// Compiles a definition that does not refer to others. `number` is another one for each.
-fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
+/// Compiles a definition that does not refer to others.
+fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
     let values = definition.values.as_slice();
     if values.is_empty() && needs_values(definition.kind) {
         return Err(AclProblem::Missing);
@@ -250,7 +251,10 @@ fn compile(definition: &AclDef, number: usize) -> Result<Matcher, AclProblem> {
         AclKind::Tag => Matcher::Tag(values.into()),
         AclKind::MaxUserIp => Matcher::UserAddresses(addresses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
-        AclKind::Random => Matcher::Random { number: number as u64, below: probability(values)? },
+        AclKind::Random => Matcher::Random {
+            number: xxh3_64(folded(&definition.name).as_bytes()),
+            below: probability(values)?,
+        },
         AclKind::TransactionInitiator => {
             Matcher::Always(values.iter().any(|value| is_initiator(value)))
         }

@@ -12,6 +12,9 @@ use crate::metrics::Samples;
 /// more sample for each list.
 const RULE_SERIES_MAX: usize = 500;
 
+/// Most bytes of the words of a line in a label. Lines with the same beginning are one series.
+const RULE_LABEL_BYTES_MAX: usize = 200;
+
 /// The labels of metrics about rules.
 pub(crate) const LABELS: &[&str] = &["list", "rule", "action"];
 
@@ -47,8 +50,8 @@ pub(crate) fn render(figures: &Figures) -> String {
     out
 }
 
-/// Writes a sample for each line: two with one name, such as those of files with one name in two
-/// directories, are one.
+/// Writes a sample for each line, by its words: a line that a reconfiguration moves stays what it
+/// is. Several with the same words are one.
 pub(crate) fn write_samples(
     figures: &Figures,
     out: &mut Samples<'_>,
@@ -68,11 +71,14 @@ pub(crate) fn write_samples(
     }
 }
 
-/// The file without its directory, and the line.
+/// The words of the line behind the name of its list.
 fn rule_name(count: &RuleCount) -> String {
     match (&count.source, count.of) {
         (_, LineOf::None) => NO_LINE.to_owned(),
-        (Some(source), LineOf::Line) => source.for_clients().place(),
+        (Some(source), LineOf::Line) => {
+            let words = source.text.split_once(' ').map_or(&*source.text, |(_, words)| words);
+            words.get(..words.floor_char_boundary(RULE_LABEL_BYTES_MAX)).unwrap_or(words).to_owned()
+        }
         (None, LineOf::Line) | (_, LineOf::Others) => OTHERS.to_owned(),
     }
 }
@@ -105,8 +111,8 @@ pub(crate) fn for_tests() -> Vec<RuleCount> {
     let rest =
         |of, decided| RuleCount { list: List::MissAccess, of, source: None, decided, reported: 0 };
     vec![
-        line("/etc/a/x \"y\".conf", 3, "http_access deny bad", 7, 2),
-        line("/etc/b/x \"y\".conf", 3, "http_access deny bad", 5, 0),
+        line("/etc/a/x \"y\".conf", 3, "http_access deny \"bad\"", 7, 2),
+        line("/etc/b/x \"y\".conf", 3, "http_access deny \"bad\"", 5, 0),
         line("squid.conf", 9, "http_access allow all", 1, 0),
         rest(LineOf::Others, 4),
         rest(LineOf::None, 6),
@@ -125,7 +131,7 @@ mod tests {
             "Configuration: generation 3, in force since Tue, 14 Nov 2023 22:13:20 GMT",
             "Failed reconfigurations: 1",
             "http_access:",
-            "           7        2  /etc/a/x \"y\".conf:3: http_access deny bad",
+            "           7        2  /etc/a/x \"y\".conf:3: http_access deny \"bad\"",
             "miss_access:",
             "           6        0  no line applies: the opposite of the last one",
         ] {
@@ -138,9 +144,9 @@ mod tests {
         let mut figures = Figures::busy();
         let page = metrics::render(&figures);
         for line in [
-            "rule_decisions_total{list=\"http_access\",rule=\"x \\\"y\\\".conf:3\",action=\"deny\"} 12",
+            "rule_decisions_total{list=\"http_access\",rule=\"deny \\\"bad\\\"\",action=\"deny\"} 12",
             "rule_decisions_total{list=\"miss_access\",rule=\"none\",action=\"none\"} 6",
-            "rule_refusals_reported_total{list=\"http_access\",rule=\"squid.conf:9\",action=\"allow\"} 0",
+            "rule_refusals_reported_total{list=\"http_access\",rule=\"allow all\",action=\"allow\"} 0",
         ] {
             assert!(page.contains(&format!("\nhumboldt_{line}\n")), "{line}: {page}");
         }
@@ -149,7 +155,8 @@ mod tests {
             .map(|line| {
                 let mut count = one.clone();
                 let source = count.source.as_mut().map(std::sync::Arc::make_mut);
-                source.into_iter().for_each(|source| source.line = line);
+                let text = |line: u32| format!("http_access allow {line} {}", "x".repeat(300));
+                source.into_iter().for_each(|source| source.text = text(line));
                 count
             })
             .collect();
@@ -158,5 +165,7 @@ mod tests {
         assert_eq!(series, RULE_SERIES_MAX + 1);
         let others = format!("rule=\"others\",action=\"none\"}} {}\n", 2000 - RULE_SERIES_MAX);
         assert!(page.contains(&others), "{page}");
+        let longest = page.lines().filter(|line| line.contains("allow 1 x")).map(str::len).max();
+        assert!(longest.is_some_and(|bytes| bytes < 2 * RULE_LABEL_BYTES_MAX), "{longest:?}");
     }
 }

@@ -38,7 +38,7 @@ codes! {
     ">a" => ClientIp, "client_ip" Text, "Address of the client.";
     ">A" => ClientName, "client_name" Text, "Name of the client, if a rule has looked it up; otherwise its address, since names are not looked up for the log.";
     ">p" => ClientPort, "client_port" Number, "Port of the client.";
-    ">eui" => ClientHardware, "client_hardware" Text, "Hardware address of the client, where the kernel knew it when the client connected; only with an ACL `arp`, or with this code in a `logformat`.";
+    ">eui" => ClientHardware, "client_hardware" Text, "Hardware address of the client, where the kernel knew it when the client connected; only with an ACL `arp`, or with this code in a format.";
     ">la" => LocalIp, "local_ip" Text, "Address of ours that the client connected to.";
     ">lp" => LocalPort, "local_port" Number, "Port of ours that the client connected to.";
     "la" => ListenIp, "" Text, "Same as >la.";

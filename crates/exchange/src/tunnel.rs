@@ -11,6 +11,7 @@ use humboldt_base::counters::Counter;
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_sys::splice::{SplicePipe, is_missing, is_unable};
+use humboldt_sys::tcp::unacknowledged_bytes;
 
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
@@ -26,6 +27,12 @@ const COPY_BYTES: usize = 16 * 1024;
 /// Bytes of one direction of a tunnel after which the other tasks of the core have their turn: two
 /// or three milliseconds. With 2 MiB, eight tunnels needed half as much CPU again for a GB.
 const TURN_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Longest time for which a client may still take what a server had sent before it broke.
+const LAST_BYTES_MAX: Duration = Duration::from_secs(5);
+
+/// How often the system is asked whether the client has them: it tells no event.
+const LAST_BYTES_LOOK: Duration = Duration::from_millis(20);
 
 /// One end of a tunnel.
 pub struct TunnelEnd {
@@ -131,6 +138,27 @@ impl Wire {
         }
     }
 
+    /// Whether nothing but its close is needed to tell the end, once all was read from it.
+    fn ends_by_close(&self) -> bool {
+        matches!(self, Self::Server(stream) if stream.is_bare())
+    }
+
+    /// Waits until the other side's system has all that was written, or the connection is broken,
+    /// for at most [`LAST_BYTES_MAX`]: a reset takes away what is still on its way.
+    async fn delivered(&self) {
+        let Ok(stream) = self.stream() else { return };
+        let taken = async {
+            while stream.has_reset() && unacknowledged_bytes(stream).is_ok_and(|bytes| bytes > 0) {
+                tokio::time::sleep(LAST_BYTES_LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = taken => {}
+            () = self.broken() => {}
+            () = tokio::time::sleep(LAST_BYTES_MAX) => {}
+        }
+    }
+
     /// Its close is a reset, so that the other side does not take a part for the whole.
     fn cut_off(&self) {
         if let Ok(stream) = self.stream()
@@ -183,6 +211,15 @@ enum Held<'io> {
     Piped(LentPipe<'io>),
 }
 
+/// What has failed of a direction.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing can be read.
+    Source,
+    /// Nothing can be written.
+    Sink,
+}
+
 /// One direction of a tunnel.
 struct Direction<'io> {
     io: &'io CoreIo,
@@ -195,6 +232,8 @@ struct Direction<'io> {
     ended: bool,
     /// The end has been passed on.
     closed: bool,
+    /// The tunnel is broken: the end of this direction is none to be passed on.
+    is_cut: bool,
     moved_bytes: u64,
     /// The pace of the side that gets the bytes. It is asked before they are read.
     pace: Option<Pace>,
@@ -213,6 +252,7 @@ impl<'io> Direction<'io> {
             cannot_splice: false,
             ended: false,
             closed: false,
+            is_cut: false,
             moved_bytes: 0,
             pace,
         }
@@ -223,16 +263,27 @@ impl<'io> Direction<'io> {
         self.pace.as_ref().is_some_and(Pace::is_waiting)
     }
 
-    /// Moves as many bytes as possible. `Ready` when this direction is finished.
-    fn poll(&mut self, cx: &mut Context<'_>, from: &Wire, to: &Wire) -> Poll<io::Result<()>> {
+    /// Moves as many bytes as possible. `Ready` when this direction is finished. `is_last`: the
+    /// other one is.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &Wire,
+        to: &Wire,
+        is_last: bool,
+    ) -> Poll<Result<(), Fault>> {
         let mut turn_bytes = 0;
         loop {
-            ready!(self.poll_send(cx, to))?;
+            ready!(self.poll_send(cx, to)).map_err(|_| Fault::Sink)?;
+            if self.ended && self.is_cut {
+                return Poll::Ready(Err(Fault::Source));
+            }
             if self.ended {
-                if !self.closed {
+                let is_told = self.closed || is_last && to.ends_by_close();
+                if !is_told {
                     ready!(to.poll_shut_down(cx));
-                    self.closed = true;
                 }
+                self.closed = true;
                 return Poll::Ready(Ok(()));
             }
             if turn_bytes >= TURN_BYTES_MAX {
@@ -242,7 +293,8 @@ impl<'io> Direction<'io> {
             let is_bulk = self.is_bulk && !self.cannot_splice && self.pace.is_none();
             let taken = match (from.stream(), to.stream()) {
                 (Ok(from), Ok(to)) if is_bulk && from.is_bare() && to.is_bare() => {
-                    ready!(self.poll_bulk(cx, from, to))?
+                    // Of bare sockets a broken one reports itself, whatever is said here.
+                    ready!(self.poll_bulk(cx, from, to)).map_err(|_| Fault::Sink)?
                 }
                 _ => None,
             };
@@ -352,12 +404,12 @@ impl<'io> Direction<'io> {
         cx: &mut Context<'_>,
         from: &Wire,
         to: &Wire,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<Result<usize, Fault>> {
         let most = match &mut self.pace {
             None => COPY_BYTES,
             Some(pace) => {
                 // A tunnel through which nothing comes takes nothing out of the buckets.
-                ready!(from.poll_read_ready(cx))?;
+                ready!(from.poll_read_ready(cx)).map_err(|_| Fault::Source)?;
                 ready!(pace.poll_allowance(cx, COPY_BYTES as u64)) as usize
             }
         };
@@ -370,14 +422,14 @@ impl<'io> Direction<'io> {
                 }
                 pace.give_back();
             }
-            let read = ready!(reading)?;
+            let read = ready!(reading).map_err(|_| Fault::Source)?;
             self.ended = read == 0;
             self.is_bulk = read == COPY_BYTES;
             let mut rest = room.get(..read).unwrap_or_default();
             let writing = to.poll_write_all(cx, &mut rest);
             self.moved_bytes += (read - rest.len()) as u64;
-            if let Poll::Ready(Err(error)) = writing {
-                return Poll::Ready(Err(error));
+            if let Poll::Ready(Err(_)) = writing {
+                return Poll::Ready(Err(Fault::Sink));
             }
             if !rest.is_empty() {
                 self.held = Held::Copied { bytes: rest.to_vec(), sent: 0 };
@@ -416,10 +468,17 @@ pub async fn relay(
         if refused.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(TunnelOver::Refused));
         }
-        let sent = up.poll(cx, &client, &server);
-        let received = down.poll(cx, &server, &client);
+        let sent = match down.is_cut {
+            true => Poll::Pending,
+            false => up.poll(cx, &client, &server, down.closed),
+        };
+        // The server takes nothing any more. What it had sent before is the client's. Its end is
+        // not: once the error is told, a reset looks like one.
+        down.is_cut |= !down.closed && sent == Poll::Ready(Err(Fault::Sink));
+        let received = down.poll(cx, &server, &client, up.closed);
         match (sent, received) {
-            (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => {
+            (_, Poll::Ready(Err(_))) => return Poll::Ready(Some(TunnelOver::Broken)),
+            (Poll::Ready(Err(_)), _) if !down.is_cut => {
                 return Poll::Ready(Some(TunnelOver::Broken));
             }
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(None),
@@ -439,6 +498,8 @@ pub async fn relay(
             }
             match has_ended {
                 true => deadline.arm_in_line(limits.idle.min(limits.client_fin)),
+                // Whatever the server had sent is here.
+                false if down.is_cut => deadline.arm(limits.idle.min(limits.client_fin)),
                 false => deadline.arm(limits.idle),
             }
         }
@@ -460,6 +521,9 @@ pub async fn relay(
         _ = meter(total - moved);
     }
     io.count(Counter::ClientOutBytes, down.moved_bytes);
+    if over == Some(TunnelOver::Broken) && !down.closed {
+        client.delivered().await;
+    }
     if over.is_some() {
         // Who has got an end has got all that comes before it.
         [(&up, &server), (&down, &client)]

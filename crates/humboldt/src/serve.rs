@@ -21,7 +21,7 @@ use humboldt_proxy::shared::Shared;
 use humboldt_runtime::broadcast::{Broadcast, Notice, Subscription};
 use humboldt_runtime::cores::{self, CoreError, CoreId, Cores};
 use humboldt_stores::Stores;
-use humboldt_sys::signal_mask;
+use humboldt_sys::{give_back, signal_mask};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -47,6 +47,10 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// Time between two checks of the control thread for cores that ended unexpectedly; it also feeds
 /// the averages.
 const WATCH: Duration = Duration::from_secs(1);
+
+/// The memory that only the start needed is given back at each of the first looks: the cores may
+/// still begin during the first.
+const START_LOOKS: u32 = 2;
 
 /// How often a core whose own connections have ended looks whether those of the others have.
 const OTHERS_STEP: Duration = Duration::from_millis(20);
@@ -156,6 +160,7 @@ impl Service {
         let mut reload = Reload::default();
         let mut directories = Reconfiguration::default();
         let mut watch = tokio::time::interval(WATCH);
+        let mut start_looks = START_LOOKS;
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => reload.begin(&self.source, &self.cli),
@@ -173,6 +178,10 @@ impl Service {
                 _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, signals).await),
                 _ = signals.int.recv() => return Ok(self.end(End::AtOnce, broadcast, signals).await),
                 _ = watch.tick() => {
+                    if start_looks > 0 {
+                        start_looks -= 1;
+                        forget_start();
+                    }
                     self.admin.tick(UnixMillis::now());
                     disks::end_leaving(&self.stores, &self.shared);
                     if let Some(what) = vital::failed() {
@@ -251,6 +260,7 @@ impl Service {
             let generation = self.shared.snapshot().generation();
             let ports = self.ports.describe().join(" ");
             tracing::info!("Reconfigured, generation {generation}; listening on {ports}");
+            give_back::give_free_pages_back();
         }
         if let Some(snapshot) = directories.take_next() {
             directories.begin(snapshot, &self.stores, &self.shared);
@@ -268,6 +278,14 @@ impl Service {
         let next = if self.cache_log.level() == usual { DebugLevel::DETAILED } else { usual };
         self.cache_log.set_level(next);
         tracing::info!("Debug level changed: {next:?}");
+    }
+}
+
+/// Gives the memory back that only the start needed.
+fn forget_start() {
+    give_back::give_free_pages_back();
+    if let Err(error) = give_back::forget_program_pages() {
+        tracing::debug!("pages of the program stay in memory: {error}");
     }
 }
 

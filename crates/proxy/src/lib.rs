@@ -29,6 +29,7 @@ mod fetch;
 mod handshake;
 mod helped;
 mod lookup;
+mod open_tunnel;
 mod outcome;
 mod pin;
 mod pipeline;

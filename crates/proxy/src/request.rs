@@ -125,6 +125,9 @@ struct AsSent {
 /// The last rule by which a list has decided; `None` in it if none applied.
 type LastRule = Cell<Option<Option<usize>>>;
 
+/// What `private_destinations` has said about an address: `Err` has the rule that refuses.
+pub(crate) type Judged = (IpAddr, Result<(), Option<Arc<RuleSource>>>);
+
 /// One request. Its buffers are reused: see [`Request::reuse`].
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -154,6 +157,10 @@ pub(crate) struct Request {
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// The rules by which `http_access` and `adapted_http_access` have let the request in.
+    pub(crate) let_in: [Cell<Option<usize>>; 2],
+    /// Addresses that are not of the public network, with what was said about each.
+    pub(crate) judged: RefCell<Vec<Judged>>,
     /// Whether the client of an intercepted connection chose an address of the URL's host; empty
     /// before that was verified.
     pub(crate) is_verified: OnceCell<bool>,
@@ -201,6 +208,8 @@ impl Request {
             indirect_client: None,
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            let_in: Default::default(),
+            judged: RefCell::default(),
             is_verified: OnceCell::new(),
             client_name: OnceCell::new(),
             login: OnceCell::new(),
@@ -231,6 +240,7 @@ impl Request {
         self.indirect_client = None;
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        self.forget_judgements();
         self.is_verified = OnceCell::new();
         self.client_name = OnceCell::new();
         self.login = OnceCell::new();
@@ -307,6 +317,7 @@ impl Request {
         if is_elsewhere {
             self.addresses = OnceCell::new();
             self.permitted = RefCell::default();
+            self.forget_judgements();
             // The client has chosen neither its name nor its address.
             self.is_verified = OnceCell::from(true);
         }
@@ -318,6 +329,12 @@ impl Request {
         if let Some(host) = other {
             self.set_store_id([self.cache_url(), b"#host=", &host].concat().into_boxed_slice());
         }
+    }
+
+    /// Another destination, or other rules.
+    fn forget_judgements(&mut self) {
+        self.let_in = Default::default();
+        self.judged.get_mut().clear();
     }
 
     /// Whether a helper has rewritten the URL.
@@ -455,6 +472,7 @@ impl Request {
         copy.snapshot = Arc::clone(snapshot);
         copy.may_use_cache = OnceCell::new();
         copy.permitted = RefCell::default();
+        copy.forget_judgements();
         copy.reported = OnceCell::new();
         copy.notes = Rc::new(RefCell::new(self.notes.borrow().clone()));
         copy.helped = Rc::default();
@@ -480,6 +498,7 @@ impl Request {
         if sent.is_elsewhere {
             copy.addresses = OnceCell::new();
             copy.permitted = RefCell::default();
+            copy.forget_judgements();
         }
         Some(copy)
     }

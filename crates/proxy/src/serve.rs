@@ -29,7 +29,7 @@ use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::{balancer, delays, indirect, original};
-use crate::special::{internal, unparsed};
+use crate::special::{internal, tunnel, unparsed};
 use crate::transaction::Transaction;
 
 /// `tcpkeepalive` without values uses Linux's own defaults.
@@ -125,7 +125,12 @@ impl Ends {
         client: SocketAddr,
         port: &HttpPort,
     ) -> Option<Self> {
-        let local = stream.local_addr().ok()?;
+        // A port at one address tells it without a system call.
+        let at = port.addr.filter(|ip| !ip.is_unspecified() && port.mode != PortMode::Tproxy);
+        let local = match at.filter(|_| port.unix.is_none()) {
+            Some(ip) => SocketAddr::new(ip, port.port),
+            None => stream.local_addr().ok()?,
+        };
         let direct = Self::direct(client, local);
         if port.mode == PortMode::Intercept {
             let original = Some(original_destination(stream, local, port)?);
@@ -357,7 +362,11 @@ impl Service for Connection {
                     Ok((request, admission)) => {
                         let mut transaction = Transaction::new(core, client, &request);
                         let proceeding = pipeline::proceed(&mut transaction, admission);
-                        let outcome = Box::pin(proceeding).await;
+                        let mut outcome = Box::pin(proceeding).await;
+                        if let Some(tunnel) = transaction.tunnel.take() {
+                            let carrying = tunnel::carry(&mut transaction, tunnel, outcome);
+                            outcome = Box::pin(carrying).await;
+                        }
                         transaction.end(outcome);
                         request
                     }

@@ -17,6 +17,7 @@ use crate::config::snapshot::Snapshot;
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::helped::Facts;
+use crate::open_tunnel::OpenTunnel;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::request::{Request, unmapped};
 use crate::rules::{access, budget, enforce, notes};
@@ -34,6 +35,8 @@ pub(crate) struct Transaction<'a> {
     pub request: &'a Rc<Request>,
     /// Sends the request's body, if it is still on its way when the answer comes.
     pub pump: Option<Box<BodyPump>>,
+    /// The tunnel that the answer has opened.
+    pub(crate) tunnel: Option<Box<OpenTunnel>>,
     /// The line has been written, or another transaction is going to write it.
     is_over: bool,
 }
@@ -54,7 +57,7 @@ impl<'a> Transaction<'a> {
         client: &'a mut ClientExchange,
         request: &'a Rc<Request>,
     ) -> Self {
-        Self { core, client, request, pump: None, is_over: false }
+        Self { core, client, request, pump: None, tunnel: None, is_over: false }
     }
 
     /// Ends the transaction: counts and logs it.

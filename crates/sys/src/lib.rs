@@ -7,6 +7,7 @@ pub mod core_dumps;
 pub mod cpu;
 pub mod daemon;
 pub mod descriptors;
+pub mod give_back;
 pub mod host;
 pub mod local_routes;
 pub mod local_time;

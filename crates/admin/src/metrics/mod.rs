@@ -127,7 +127,7 @@ pub(crate) const FAMILIES: &[Family] = &[
         "rule_decisions_total",
         Kind::Counter,
         rules::LABELS,
-        "Decisions of each line of the lists that refuse, by file and line; `none` where no line applied, `others` for lines beyond the first ones. A line that a reconfiguration leaves as it was goes on counting.",
+        "Decisions of each line of the lists that refuse, by its words; `none` where no line applied, `others` for lines beyond the first ones. A line that a reconfiguration leaves as it was goes on counting.",
         |f, out| rules::write_samples(f, out, |count| count.decided),
     ),
     family(

@@ -1,5 +1,6 @@
 //! `client_budget`
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::types::{BudgetKey, BudgetLimits, BudgetRule, Location, Rate, RuleSour
 pub(crate) struct Budgets;
 
 const HELP: &str = "write `requests=100/s`, `burst=200`, `bytes=10GB/day`, `tunnels=50`, \
-                    `key=address` or `key=user`";
+                    `key=address` or `key=user`, `prefix=56`, `prefix4=24`";
 
 /// The periods, for messages.
 const PERIODS: &str = "`/s`, `/min`, `/hour` or `/day`";
@@ -97,6 +98,8 @@ fn read_option(
             let wrong = || token.error(format!("`{value}` is not a number of tunnels"));
             limits.tunnels = Some(most.ok_or_else(wrong)?);
         }
+        "prefix" => limits.prefix_bits.1 = read_prefix(value, token, Ipv6Addr::BITS)?,
+        "prefix4" => limits.prefix_bits.0 = read_prefix(value, token, Ipv4Addr::BITS)?,
         "key" => {
             limits.key = match value {
                 "address" => BudgetKey::Address,
@@ -110,6 +113,11 @@ fn read_option(
         }
     }
     Ok(())
+}
+
+fn read_prefix(value: &str, token: &Token, most: u32) -> Result<u32, Problem> {
+    let bits = value.parse().ok().filter(|bits| (1..=most).contains(bits));
+    bits.ok_or_else(|| token.error(format!("`{value}` is not a length from 1 to {most}")))
 }
 
 /// `AMOUNT/PERIOD`
@@ -159,6 +167,7 @@ mod tests {
             burst: 200,
             bytes: rate(10 << 30, 86_400),
             tunnels: Some(50),
+            ..BudgetLimits::default()
         };
         assert_eq!(rules[1].limits.as_ref(), Some(&wanted));
         assert!(rules[1].terms[0].negated);
@@ -168,6 +177,9 @@ mod tests {
         );
         let last = rules[2].limits.clone().expect("limits");
         assert_eq!((last.burst, last.requests), (5, rate(5, 60)));
+        assert_eq!(last.prefix_bits, (32, 64));
+        let rules = read("client_budget tunnels=1 prefix=56 prefix4=24").expect("fine");
+        assert_eq!(rules[0].limits.as_ref().expect("limits").prefix_bits, (24, 56));
     }
 
     #[test]
@@ -183,6 +195,10 @@ mod tests {
             ("client_budget bytes=5XB/day", "not an amount in a period"),
             ("client_budget tunnels=many", "not a number of tunnels"),
             ("client_budget tunnels=1 key=host", "`address` or `user`"),
+            ("client_budget tunnels=1 prefix=129", "`129` is not a length from 1 to 128"),
+            ("client_budget tunnels=1 prefix4=33", "not a length from 1 to 32"),
+            ("client_budget tunnels=1 prefix=0", "not a length"),
+            ("client_budget prefix=48", "limits nothing"),
             ("client_budget tunnels=1 speed=5/s", "no limit of `client_budget`"),
             ("client_budget tunnels=1 tunnels=2", "`tunnels=` is here twice"),
             ("client_budget requests=1/s key=user requests=2/s", "`requests=` is here twice"),

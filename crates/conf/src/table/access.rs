@@ -173,8 +173,10 @@ macro_rules! working {
     /// too much is owed. Bytes of an answer from memory are taken when it has been sent, so that
     /// several at one time may exceed the budget together. `key=user` adds up the
     /// use of a user (from `proxy_auth`, or whom a helper of `external_acl_type` names), and of a
-    /// client without one by its address; `key=address`, the default, that of an address, of IPv6
-    /// that of its network (/64). With `follow_x_forwarded_for` it is the address found there.
+    /// client without one by its address; `key=address`, the default, that of an address. A network
+    /// is one client where a client may have all of it: `prefix=LENGTH` of IPv6, by default 64, and
+    /// `prefix4=LENGTH` of IPv4, by default 32. With `follow_x_forwarded_for` it is the address
+    /// found there.
     /// Pages of the proxy's own do not count. Each line has accounts of its own. They survive a
     /// reconfiguration as long as the line has the same words, and no restart. `docs/refusals.md`
     /// has more.

@@ -1,7 +1,10 @@
 //! What a client may use of the proxy (`client_budget`).
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use humboldt_base::client_network::V6_PREFIX_BITS;
 
 use super::{AclTerm, RuleSource};
 
@@ -17,10 +20,12 @@ pub struct BudgetRule {
 }
 
 /// The limits of a line. What is `None` has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetLimits {
     /// Whose use is added up.
     pub key: BudgetKey,
+    /// Length of the prefix of a network that counts as one client: of IPv4, and of IPv6.
+    pub prefix_bits: (u32, u32),
     /// Requests in a period.
     pub requests: Option<Rate>,
     /// Most requests at once.
@@ -29,6 +34,19 @@ pub struct BudgetLimits {
     pub bytes: Option<Rate>,
     /// Open tunnels.
     pub tunnels: Option<u32>,
+}
+
+impl Default for BudgetLimits {
+    fn default() -> Self {
+        Self {
+            key: BudgetKey::default(),
+            prefix_bits: (Ipv4Addr::BITS, V6_PREFIX_BITS),
+            requests: None,
+            burst: 0,
+            bytes: None,
+            tunnels: None,
+        }
+    }
 }
 
 /// So much in a period, and at most so much at once.
@@ -43,7 +61,7 @@ pub struct Rate {
 /// Whose use is added up.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum BudgetKey {
-    /// A client's address; of IPv6 the network with a prefix of 64 bits.
+    /// A client's address, or its network.
     #[default]
     Address,
     /// A user; the address of a client who has not logged in.

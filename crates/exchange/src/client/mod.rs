@@ -158,6 +158,11 @@ impl ClientExchange {
         }
     }
 
+    /// Whether the body of an answer is of use to the client: over SOCKS only a code reaches it.
+    pub fn gets_bodies(&self) -> bool {
+        !matches!(self, Self::Socks(_))
+    }
+
     /// Closes the connection behind the answer that follows.
     pub fn close_behind(&mut self) {
         match self {

@@ -41,6 +41,8 @@ pub enum Asker {
     Proxy,
     /// A client with this address.
     Client(IpAddr),
+    /// A client without an address, on a Unix socket: the number of its connection.
+    Connection(usize),
 }
 
 impl Asker {
@@ -48,7 +50,7 @@ impl Asker {
     pub(super) fn folded(self) -> Self {
         match self {
             Self::Client(ip) => Self::Client(client_network(ip)),
-            Self::Proxy => Self::Proxy,
+            Self::Proxy | Self::Connection(_) => self,
         }
     }
 }
@@ -398,5 +400,20 @@ mod tests {
         assert_ne!(asker("2001:db8::1"), asker("2001:db8:0:1::1"));
         assert_eq!(asker("::ffff:192.0.2.1"), asker("192.0.2.1"));
         assert_ne!(asker("192.0.2.2"), asker("192.0.2.1"));
+    }
+
+    #[test]
+    fn each_connection_without_an_address_has_its_own_share() {
+        with_questions(|questions| {
+            let mut places = 0;
+            while ask(questions, Asker::Connection(1).folded(), &format!("{places}.a{places}.test"))
+                == Room::Free
+            {
+                places += 1;
+            }
+            assert!(places >= QUESTIONS_PER_CLIENT_MAX, "{places}");
+            let other = ask(questions, Asker::Connection(2).folded(), "b.test");
+            assert_ne!(other, Room::None);
+        });
     }
 }

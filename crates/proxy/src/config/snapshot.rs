@@ -377,7 +377,15 @@ fn logs_any(config: &Config, codes: &[LogCode]) -> bool {
     let is_wanted = |code: Option<LogCode>| code.is_some_and(|code| codes.contains(&code));
     let in_text =
         |part: &LogPart<'_>| matches!(part, LogPart::Value(value) if is_wanted(value.code));
-    let mut texts = config.logformat.iter().map(|format| log_parts(&format.format).0);
+    let logs = config.logformat.iter().map(|format| format.format.as_str());
+    let adds = config.request_header_add.iter().chain(&config.reply_header_add);
+    let added = adds.filter(|add| add.formatted).map(|add| add.value.as_str());
+    let notes = config.note.iter().filter(|note| note.formatted).map(|note| note.value.as_str());
+    let annotations = config.acl.iter().filter(|acl| acl.kind.annotates());
+    let annotations = annotations.flat_map(|acl| &acl.values).map(String::as_str);
+    let extras = [config.url_rewrite_extras.as_str(), config.store_id_extras.as_str()];
+    let all = logs.chain(added).chain(notes).chain(annotations).chain(extras);
+    let mut texts = all.map(|text| log_parts(text).0);
     let mut objects = config.logformat_json.iter().map(|format| json_fields(&format.format).0);
     texts.any(|parts| parts.iter().any(in_text))
         || objects.any(|fields| fields.iter().any(|field| is_wanted(field.code)))

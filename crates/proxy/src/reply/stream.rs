@@ -102,10 +102,11 @@ impl<'a> Relay<'a> {
             None => BodyLength::Unknown,
         };
         head::send(client, request, reply, reply.usage, length);
+        let is_wanted = request.head.method != Method::Head && client.gets_bodies();
         Self {
             request,
             head: Arc::clone(&flow.head),
-            sends_body: !is_bodiless && request.head.method != Method::Head,
+            sends_body: !is_bodiless && is_wanted,
             slices: Vec::new(),
             body_bytes_left: UNLIMITED,
             body_bytes_taken: 0,

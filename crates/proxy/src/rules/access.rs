@@ -149,7 +149,11 @@ async fn check_login(request: &Request) {
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
 pub(crate) fn asker(request: &Request) -> Asker {
-    Asker::Client(waiter(request))
+    match waiter(request) {
+        // Clients on Unix sockets have no address. A connection has its place in memory.
+        ip if ip.is_unspecified() => Asker::Connection(std::ptr::from_ref(request.facts()).addr()),
+        ip => Asker::Client(ip),
+    }
 }
 
 /// The client for which the proxy works.
@@ -455,8 +459,7 @@ pub(crate) fn check_list<'l>(
 ) -> Verdict<'l> {
     let random = request.snapshot().uses_random.then(|| {
         let of_request = *request.random.get_or_init(random);
-        let of_list = std::ptr::from_ref(list).addr() as u64;
-        Rng::new(of_request ^ of_list).next_u64()
+        Rng::new(of_request ^ list.identity()).next_u64()
     });
     let verdict = match random {
         None => list.check(subject),

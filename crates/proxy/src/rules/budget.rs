@@ -1,13 +1,13 @@
 //! What a request takes from the budget of its client (`client_budget`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_acl::Question;
-use humboldt_base::client_network::{V6_PREFIX_BITS, client_network};
+use humboldt_base::client_network::network;
 use humboldt_base::counters::Counter;
-use humboldt_conf::BudgetKey;
+use humboldt_conf::{BudgetKey, BudgetLimits};
 use humboldt_exchange::Meter;
 
 use crate::budgets::{Exhausted, Over, Spending, TunnelPlace};
@@ -34,7 +34,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Result<(), Refusal> {
     }
     let Some((index, line)) = line(request, lines)? else { return Ok(()) };
     let Some(limits) = &line.limits else { return Ok(()) };
-    let (kind, client) = client(request, limits.key);
+    let (kind, client) = client(request, limits);
     let key = core.shared.budgets.key(line.id, kind, client.bytes());
     let taken = core.shared.budgets.take_request((key, line.id), limits, || client.name());
     taken.map_err(|over| refusal(core, line, over))?;
@@ -73,7 +73,8 @@ fn refusal(core: &Core, line: &BudgetLine, over: Over) -> Refusal {
 
 /// Whose budget it is.
 enum Client<'r> {
-    Address(IpAddr, [u8; 16]),
+    /// With the length of its prefix.
+    Address(IpAddr, u32, [u8; 16]),
     User(&'r str),
     Told(Rc<Facts>),
 }
@@ -81,7 +82,7 @@ enum Client<'r> {
 impl Client<'_> {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Address(_, bytes) => bytes,
+            Self::Address(.., bytes) => bytes,
             Self::User(name) => name.as_bytes(),
             Self::Told(facts) => facts.user.as_deref().unwrap_or_default(),
         }
@@ -90,8 +91,8 @@ impl Client<'_> {
     /// For people.
     fn name(&self) -> Box<str> {
         match self {
-            Self::Address(ip @ IpAddr::V6(_), _) => format!("{ip}/{V6_PREFIX_BITS}").into(),
-            Self::Address(ip, _) => ip.to_string().into(),
+            Self::Address(ip @ IpAddr::V4(_), Ipv4Addr::BITS, _) => ip.to_string().into(),
+            Self::Address(ip, bits, _) => format!("{ip}/{bits}").into(),
             Self::User(name) => (*name).into(),
             Self::Told(_) => String::from_utf8_lossy(self.bytes()).into(),
         }
@@ -99,8 +100,8 @@ impl Client<'_> {
 }
 
 /// The client of the request, and the kind of its account.
-fn client(request: &Request, key: BudgetKey) -> (u8, Client<'_>) {
-    if key == BudgetKey::User {
+fn client<'r>(request: &'r Request, limits: &BudgetLimits) -> (u8, Client<'r>) {
+    if limits.key == BudgetKey::User {
         if let Some(user) = login::user(request) {
             return (1, Client::User(user));
         }
@@ -108,12 +109,17 @@ fn client(request: &Request, key: BudgetKey) -> (u8, Client<'_>) {
             return (1, Client::Told(facts));
         }
     }
-    let ip = client_network(request.end_client());
-    let bits = match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()) | 1 << 127,
-        IpAddr::V6(ip) => ip.to_bits(),
+    of_address(request.end_client(), limits)
+}
+
+fn of_address<'r>(ip: IpAddr, limits: &BudgetLimits) -> (u8, Client<'r>) {
+    let (v4_bits, v6_bits) = limits.prefix_bits;
+    let ip = network(ip, v4_bits, v6_bits);
+    let (bits, value) = match ip {
+        IpAddr::V4(ip) => (v4_bits, u128::from(ip.to_bits()) | 1 << 127),
+        IpAddr::V6(ip) => (v6_bits, ip.to_bits()),
     };
-    (0, Client::Address(ip, bits.to_be_bytes()))
+    (0, Client::Address(ip, bits, value.to_be_bytes()))
 }
 
 /// Takes bytes that have been sent to the client, or have come from it. `false`: the budget is
@@ -126,7 +132,7 @@ pub(crate) fn take_bytes(core: &Core, request: &Request, bytes: u64) -> bool {
     let line = request.snapshot().budgets.get(index);
     let limits = line.and_then(|line| Some((line, line.limits.as_ref()?)));
     let Some((line, limits)) = limits.filter(|_| bytes > 0) else { return true };
-    let name = || client(request, limits.key).1.name();
+    let name = || client(request, limits).1.name();
     core.shared.budgets.take_bytes((key, line.id), limits, bytes, name)
 }
 
@@ -174,7 +180,7 @@ pub(crate) fn begin_tunnel(core: &Core, request: &Request) -> Result<Option<Tunn
     let line = request.snapshot().budgets.get(index);
     let limits = line.and_then(|line| Some((line, line.limits.as_ref()?)));
     let Some((line, limits)) = limits else { return Ok(None) };
-    let name = || client(request, limits.key).1.name();
+    let name = || client(request, limits).1.name();
     match core.shared.budgets.begin_tunnel((key, line.id), limits, name) {
         Ok(()) => Ok(Some(TunnelPlace::new(&core.shared.budgets, key))),
         Err(over) => Err(refusal(core, line, over)),
@@ -193,11 +199,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_client_is_its_network() {
-        let network = |text: &str| client_network(text.parse().unwrap()).to_string();
-        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
-        assert_eq!(network("10.1.2.3"), "10.1.2.3");
-        let client = Client::Address("2001:db8:1:2::".parse().unwrap(), [0; 16]);
-        assert_eq!(&*client.name(), "2001:db8:1:2::/64");
+    fn a_network_can_be_one_client() {
+        let named = |prefix_bits, ip: &str| {
+            let limits = BudgetLimits { prefix_bits, ..BudgetLimits::default() };
+            let (_, client) = of_address(ip.parse().unwrap(), &limits);
+            (client.name().to_string(), client.bytes().to_vec())
+        };
+        let usual = BudgetLimits::default().prefix_bits;
+        let own = named(usual, "2001:db8:1:2:3:4:5:6");
+        assert_eq!(own.0, "2001:db8:1:2::/64");
+        assert_eq!(own, named(usual, "2001:db8:1:2::9"));
+        assert_ne!(own.1, named(usual, "2001:db8:1:3::9").1);
+        assert_eq!(named((24, 48), "2001:db8:1:2::9"), named((24, 48), "2001:db8:1:3::1"));
+        assert_eq!(named(usual, "::ffff:10.1.2.3").0, "10.1.2.3");
+        assert_eq!(named((24, 48), "10.1.2.3").0, "10.1.2.0/24");
     }
 }

@@ -39,6 +39,10 @@ const PRIVATE_TOP_DOMAINS: [&[u8]; 9] = [
 /// The same of a domain (RFC 8375).
 const PRIVATE_DOMAIN: &[u8] = b".home.arpa";
 
+/// Most addresses of a request of which is remembered what the rules say. They are asked again
+/// about further ones.
+const JUDGED_MAX: usize = 32;
+
 /// A name that nobody has.
 const NOBODY: &[u8] = b"another-destination";
 
@@ -89,19 +93,50 @@ pub(crate) fn objection(core: &Core, request: &Request, ip: IpAddr) -> Option<Re
     if is_given && snapshot.private_destinations.is_none() {
         return None;
     }
+    let known = request.judged.borrow().iter().find(|(known, _)| *known == ip).cloned();
+    let judged = match known {
+        Some((_, judged)) => judged,
+        None => {
+            let judged = ask_rules(request, ip, is_given);
+            let mut all = request.judged.borrow_mut();
+            if all.len() < JUDGED_MAX {
+                all.push((ip, judged.clone()));
+            }
+            judged
+        }
+    };
+    let rule = judged.err()?;
+    let host = String::from_utf8_lossy(request.url.host());
+    Some(Refusal::of_destination(format!("{host} leads to {ip} ({kind})"), rule))
+}
+
+/// Asks the rules about an address. A rule that has let the request in is not asked again whether
+/// it would: a count of connections or a helper may say something else by now.
+fn ask_rules(request: &Request, ip: IpAddr, is_given: bool) -> Result<(), Option<Arc<RuleSource>>> {
+    let snapshot = request.snapshot();
     // Rules about users find a login that was checked before.
     _ = login::remember(request, access::subject(request).client_ip);
     let subject = access::subject(request);
-    let judged = Before::of(request).what_if(request, || {
-        let check = |list, one: &Subject<'_>| access::check_list(list, request, one);
+    Before::of(request).what_if(request, || {
+        let check = |list, one: &Subject<'_>| match let_in_by(request, list) {
+            Some(rule) if RuleList::leads_to(list, rule, one) => {
+                Verdict::Allowed { rule: Some(rule) }
+            }
+            _ => access::check_list(list, request, one),
+        };
         match is_given {
             true => by_lines(snapshot, &subject, ip, check).unwrap_or(Ok(())),
             false => judge(snapshot, &subject, ip, check),
         }
-    });
-    let rule = judged.err()?;
-    let host = String::from_utf8_lossy(request.url.host());
-    Some(Refusal::of_destination(format!("{host} leads to {ip} ({kind})"), rule))
+    })
+}
+
+/// The rule of this list that has let the request in.
+fn let_in_by(request: &Request, list: &RuleList) -> Option<usize> {
+    let snapshot = request.snapshot();
+    let lists = [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()];
+    let place = lists.iter().position(|one| one.is_some_and(|one| std::ptr::eq(one, list)))?;
+    request.let_in[place].get()
 }
 
 /// The address, if it is not of the public network, as a note for those who share the fetch from

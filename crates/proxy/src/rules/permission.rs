@@ -166,6 +166,10 @@ fn client_may(
         }
         other => other.permits(list, |last_acl| Refusal::of_request(denials.find(last_acl))),
     };
+    if decision.is_allowed() {
+        let place = usize::from(name == List::AdaptedHttpAccess);
+        request.let_in[place].set(decision.rule().flatten());
+    }
     match decision.rule() {
         Some(rule) => enforce::apply(request, name, rule, decided),
         None => decided,

@@ -110,6 +110,10 @@ async fn insist(core: &Rc<Core>, tunnel: &Tunnel<'_>) -> Option<Closing> {
 
 /// Asks what was asked when the tunnel was opened, of this configuration.
 async fn judge(core: &Rc<Core>, tunnel: &Tunnel<'_>, snapshot: &Arc<Snapshot>) -> Judged {
+    if snapshot.uses_random {
+        // What is drawn for the tunnel stays so, however often the rules are asked.
+        _ = tunnel.request.random.get_or_init(access::random);
+    }
     let again = tunnel.request.under(snapshot, tunnel.peer);
     let sent = again.as_sent();
     let decided = match &sent {

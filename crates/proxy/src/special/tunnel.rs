@@ -6,8 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_exchange::{
-    BodyLength, ReplyHead, ReplySink, ServerError, ServerExchange, TunnelEnd, TunnelLimits, reason,
-    relay,
+    BodyLength, ReplyHead, ReplySink, ServerError, ServerExchange, TunnelLimits, reason, relay,
 };
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_logs::access::Tag;
@@ -20,6 +19,7 @@ use crate::fetch::ask::{Ask, AskTunnel, Manner};
 use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
+use crate::open_tunnel::OpenTunnel;
 use crate::outcome::{Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
@@ -38,7 +38,7 @@ const CLIENT_FIN: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
 pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
-    let _place = match budget::begin_tunnel(transaction.core, transaction.request) {
+    let place = match budget::begin_tunnel(transaction.core, transaction.request) {
         Ok(place) => place,
         Err(refusal) => return local::refused(transaction, refusal, None).await,
     };
@@ -49,8 +49,10 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     match opened {
         None => transaction.client_gone(outcome(0)),
         Some(Ok(Opened::Tunnel(server))) => {
-            let (server, source) = (server.into_tunnel(), report.source());
-            serve(transaction, &Established, None, server, outcome(200), source).await
+            announce(transaction, &Established, None, report.source());
+            let tunnel = OpenTunnel { server: server.into_tunnel(), protocols: None, place };
+            transaction.tunnel = Some(Box::new(tunnel));
+            outcome(200)
         }
         Some(Ok(Opened::Refused(answer))) => {
             // As in Squid, the refusal of a tunnel goes to the client as it is.
@@ -74,15 +76,13 @@ impl ReplyHead for Established {
     }
 }
 
-/// Sends the head, then moves bytes until the tunnel ends.
-async fn serve(
+/// Begins the answer that opens a tunnel. [`carry`] goes on.
+fn announce(
     transaction: &mut Transaction<'_>,
     head: &impl ReplyHead,
     upgrade: Option<&[u8]>,
-    server: TunnelEnd,
-    mut outcome: Outcome,
     source: delays::Source,
-) -> Outcome {
+) {
     // No request can come behind a tunnel.
     let facts = transaction.request.facts();
     facts.pin.end();
@@ -91,6 +91,16 @@ async fn serve(
     marks::apply(client, transaction.request, Usage::Local);
     delays::apply_to_tunnel(client, transaction.request, source);
     client.send_tunnel_head(head, upgrade);
+}
+
+/// Sends the head, then moves bytes until the tunnel ends.
+pub(crate) async fn carry(
+    transaction: &mut Transaction<'_>,
+    tunnel: Box<OpenTunnel>,
+    mut outcome: Outcome,
+) -> Outcome {
+    let OpenTunnel { server, protocols, place: _place } = *tunnel;
+    let client = &mut *transaction.client;
     let mut closing = None;
     let cut = match client.flush().await {
         Ok(()) => {
@@ -103,7 +113,7 @@ async fn serve(
             let why = RefCell::new(None);
             let request = transaction.request;
             let refused = async {
-                let tunnel = recheck::Tunnel { request, peer, protocols: upgrade };
+                let tunnel = recheck::Tunnel { request, peer, protocols: protocols.as_deref() };
                 let closing = recheck::refused(core, tunnel).await;
                 why.replace(Some(closing));
             };
@@ -178,7 +188,7 @@ async fn ask_parent(
 /// agrees.
 pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -> Outcome {
     let request = transaction.request;
-    let _place = match budget::begin_tunnel(transaction.core, request) {
+    let place = match budget::begin_tunnel(transaction.core, request) {
         Ok(place) => place,
         Err(refusal) => return local::refused(transaction, refusal, None).await,
     };
@@ -200,11 +210,12 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
             }
             let switching = Switching { head: &head, request };
             let protocols = switching.protocols();
-            let outcome = outcome(Tag::Tunnel, 101);
-            let server = server.into_tunnel();
             let ruled = Ruled { head: &switching, request, length: BodyLength::None };
-            let source = report.source();
-            serve(transaction, &ruled, Some(&protocols), server, outcome, source).await
+            announce(transaction, &ruled, Some(&protocols), report.source());
+            let server = server.into_tunnel();
+            let tunnel = OpenTunnel { server, protocols: Some(protocols), place };
+            transaction.tunnel = Some(Box::new(tunnel));
+            outcome(Tag::Tunnel, 101)
         }
     }
 }

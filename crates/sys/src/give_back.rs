@@ -1,0 +1,168 @@
+//! Memory that only the start needed, given back to the system.
+
+#![allow(unsafe_code, reason = "the allocator and the memory map are told by raw calls")]
+
+use std::ffi::CStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+use std::{fs, io};
+
+use rustix::mm::{Advice, madvise};
+
+/// What the allocator is told: the thread's own store of free blocks goes back to the arenas, and
+/// the free pages of all arenas (4096 stands for all) go back to the system.
+const COMMANDS: [&CStr; 2] = [c"thread.tcache.flush", c"arena.4096.purge"];
+
+/// Gives back the pages that the allocator keeps free. By itself it does so ten seconds after they
+/// became free, and only when something is allocated then: an idle process never does.
+pub fn give_free_pages_back() {
+    for command in COMMANDS {
+        // SAFETY: the name is a C string; the two commands take and return nothing. A failure
+        // leaves everything as it was.
+        _ = unsafe {
+            tikv_jemalloc_sys::mallctl(command.as_ptr(), null_mut(), null_mut(), null_mut(), 0)
+        };
+    }
+}
+
+/// Takes the program's own code and constants out of the memory of the process. They are in the
+/// page cache still, and what is used comes back from there. What only the start has used, such as
+/// the parser of the configuration, does not.
+///
+/// Does nothing where a page differs from the file: a debugger's breakpoints stay. Libraries stay
+/// too, as another thread might be loading one.
+pub fn forget_program_pages() -> io::Result<()> {
+    let program = fs::read_link("/proc/self/exe")?;
+    let maps = fs::read("/proc/self/smaps")?;
+    for range in unchanged(&maps, program.as_os_str().as_bytes()) {
+        // SAFETY: these pages can only be read, and none differs from the file: the next access
+        // reads the same bytes again.
+        unsafe {
+            madvise(
+                std::ptr::with_exposed_provenance_mut(range.start),
+                range.len(),
+                Advice::LinuxDontNeed,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The parts of the program in a text as `/proc/self/smaps` has it that can only be read, and of
+/// which no page is the process's own, neither in memory nor in swap.
+fn unchanged(smaps: &[u8], program: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut candidate: Option<(Range<usize>, u8)> = None;
+    for line in smaps.split(|&byte| byte == b'\n') {
+        if let Some(mapping) = Mapping::parse(line) {
+            let is_ours = mapping.path == program && mapping.is_read_only;
+            candidate = is_ours.then_some((mapping.range, 0));
+            continue;
+        }
+        let Some((range, clean)) = &mut candidate else { continue };
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (name, value) = (words.next(), words.next());
+        if matches!(name, Some(b"Anonymous:" | b"Swap:")) && value == Some(b"0") {
+            *clean += 1;
+        }
+        if *clean == 2 {
+            found.push(range.clone());
+            candidate = None;
+        }
+    }
+    found
+}
+
+struct Mapping<'a> {
+    range: Range<usize>,
+    is_read_only: bool,
+    path: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    /// The first line of a mapping: range, permissions, offset, device, inode, path.
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut words = line.splitn(6, |&byte| byte == b' ');
+        let range = std::str::from_utf8(words.next()?).ok()?;
+        let (start, end) = range.split_once('-')?;
+        let address = |digits| usize::from_str_radix(digits, 16).ok();
+        let permissions = words.next()?;
+        let path = words.nth(3)?.trim_ascii();
+        let is_read_only = matches!(permissions, b"r--p" | b"r-xp");
+        Some(Self { range: address(start)?..address(end)?, is_read_only, path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+1000-3000 r--p 00000000 fe:00 7                    /usr/bin/a b
+Size: 8 kB
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
+3000-5000 r-xp 00002000 fe:00 7                    /usr/bin/a b
+Anonymous:             0 kB
+Swap:                  0 kB
+5000-6000 r-xp 00004000 fe:00 7                    /usr/bin/a b
+Anonymous:             4 kB
+Swap:                  0 kB
+6000-7000 r--p 00005000 fe:00 7                    /usr/bin/a b
+Anonymous:             0 kB
+Swap:                  4 kB
+7000-8000 rw-p 00006000 fe:00 7                    /usr/bin/a b
+Anonymous:             0 kB
+Swap:                  0 kB
+8000-9000 r-xp 00000000 fe:00 8                    /usr/lib/libc.so.6
+Anonymous:             0 kB
+Swap:                  0 kB
+9000-a000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+";
+
+    #[test]
+    fn only_pages_that_are_as_in_the_file_are_forgotten() {
+        assert_eq!(unchanged(SMAPS.as_bytes(), b"/usr/bin/a b"), [0x1000..0x3000, 0x3000..0x5000]);
+        assert_eq!(unchanged(SMAPS.as_bytes(), b"/usr/bin/a"), []);
+        assert_eq!(unchanged(b"nonsense\n\n1-", b""), []);
+    }
+
+    /// Resident pages of this program's code, in KiB.
+    fn resident_kib() -> u64 {
+        let program = fs::read_link("/proc/self/exe").unwrap();
+        let program = program.to_str().unwrap();
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = smaps.lines();
+        let mut kib = 0;
+        while lines.any(|line| line.contains(" r-xp ") && line.ends_with(program)) {
+            let rss = lines.by_ref().find(|line| line.starts_with("Rss:")).unwrap();
+            kib += rss.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+        }
+        kib
+    }
+
+    #[test]
+    fn the_program_goes_on_with_fewer_pages() {
+        let before = resident_kib();
+        forget_program_pages().unwrap();
+        let after = resident_kib();
+        assert!(after < before, "{before} KiB, then {after} KiB");
+        assert!(vec![1, 2, 3].into_iter().map(|n| n * 2).eq([2, 4, 6]));
+    }
+
+    #[test]
+    fn the_allocator_knows_the_commands() {
+        for command in COMMANDS {
+            // SAFETY: as above.
+            let failed = unsafe {
+                tikv_jemalloc_sys::mallctl(command.as_ptr(), null_mut(), null_mut(), null_mut(), 0)
+            };
+            assert_eq!(failed, 0, "{command:?}");
+        }
+        give_free_pages_back();
+    }
+}
