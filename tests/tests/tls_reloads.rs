@@ -237,8 +237,12 @@ fn a_key_that_only_root_can_read_is_named_at_the_start() {
     let secured = Secured { world, authority, address };
     until("a warning", || {
         let log = secured.world.proxy.text("cache.log") + &secured.world.proxy.output();
-        let line = log.lines().find(|line| line.contains("own.key cannot be opened"))?.to_owned();
-        (line.contains("Permission denied") && !log.contains("own.pem cannot")).then_some(())
+        let line = log
+            .lines()
+            .find(|line| line.contains("own.key cannot be read by the user"))?
+            .to_owned();
+        (line.contains("Permission denied") && !log.contains("own.pem cannot be read by"))
+            .then_some(())
     });
     assert!(secured.handshake(&[]).contains("subject=CN = localhost"));
 }

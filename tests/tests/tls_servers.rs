@@ -9,6 +9,8 @@ use humboldt_tests::{Proxy, Reply, Response, World};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// nginx with this certificate, and a file `/a`.
 fn nginx(own: &Certificate, lines: &str) -> Server {
@@ -303,6 +305,35 @@ fn a_handshake_that_fails_is_tried_with_the_next_address() {
 }
 
 #[test]
+fn behind_a_handshake_that_fails_few_addresses_are_asked() {
+    let authority = Authority::new("tests");
+    let first = TcpListener::bind("127.0.0.2:0").expect("a port");
+    let port = first.local_addr().expect("an address").port();
+    let bind = |last: u8| {
+        TcpListener::bind((std::net::Ipv4Addr::new(127, 0, 0, last), port)).expect("the port")
+    };
+    let listeners: Vec<TcpListener> = (3..8).map(bind).chain([first]).collect();
+    let names: String = (2..8).map(|last| format!("127.0.0.{last} six.test\n")).collect();
+    let hosts = authority.path("hosts");
+    std::fs::write(&hosts, names).expect("a file");
+    let asked = Arc::new(AtomicUsize::new(0));
+    for listener in listeners {
+        let asked = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut socket in listener.incoming().flatten() {
+                asked.fetch_add(1, Ordering::Relaxed);
+                // Its answer is the end, behind the client's first message.
+                _ = socket.read(&mut [0; 4096]);
+            }
+        });
+    }
+    let proxy = Proxy::forward(&format!("hosts_file {}\n", hosts.display()));
+    let answer = ask(&proxy, &format!("https://six.test:{port}/a")).expect(503);
+    assert!(answer.text().contains("during the handshake"), "{}", answer.text());
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+}
+
+#[test]
 fn a_certificate_that_is_refused_is_not_looked_for_at_another_address() {
     let (authority, other) = (Authority::new("tests"), Authority::new("others"));
     let own = authority.issue("own", Key::Ecdsa, "/CN=two.test", "DNS:two.test");
@@ -414,7 +445,7 @@ fn another_protocol_is_spoken_through_tls() {
     to.write_all(b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly")
         .expect("sent");
     to.flush().expect("sent");
-    assert_eq!(client.head().start.contains(" 101 "), true);
+    assert!(client.head().start.contains(" 101 "));
     assert_eq!(client.bytes(5), b"early");
     client.send("late");
     let mut late = [0; 4];

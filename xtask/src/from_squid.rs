@@ -54,8 +54,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// What the program says about one file.
 enum Verdict {
-    /// It does not start with it: the first lines of the messages.
-    Refused(Vec<String>),
+    /// It does not start with it.
+    Refused,
     /// It starts: directives that are not supported yet, and those that have no effect.
     Loads { unsupported: BTreeSet<String>, without_effect: BTreeSet<String> },
 }
@@ -72,15 +72,12 @@ fn corpus(program: &Path, folder: &Path) -> Outcome<String> {
 
 fn summary(verdicts: &[Verdict], date: &str) -> String {
     let (mut loads, mut of_tls, mut whole) = (0_usize, 0_usize, 0_usize);
-    let (mut refused_for_tls, mut refused) = (0, 0);
+    let mut refused = 0;
     let mut missing: BTreeMap<&str, usize> = BTreeMap::new();
     let mut idle: BTreeMap<&str, usize> = BTreeMap::new();
     for verdict in verdicts {
         match verdict {
-            Verdict::Refused(messages) if messages.iter().all(|one| one.contains("TLS")) => {
-                refused_for_tls += 1;
-            }
-            Verdict::Refused(_) => refused += 1,
+            Verdict::Refused => refused += 1,
             Verdict::Loads { unsupported, without_effect } => {
                 loads += 1;
                 let others: Vec<&str> =
@@ -99,11 +96,10 @@ fn summary(verdicts: &[Verdict], date: &str) -> String {
     };
     let text = format!(
         "{total} files that people have published, on {date}. Files that they name were replaced by \
-         empty ones where they are missing.\n\nfiles | number\n--- | ---\nall | {total}\n\
+         empty ones where they are missing, and certificates by one that was made for that.\n\nfiles | number\n--- | ---\nall | {total}\n\
          start | {loads}\nof these, need TLS for something | {of_tls}\n\
          of the others, do all that they say | {whole} of {others} ({share:.0} %)\n\
-         do not start without TLS interception | {refused_for_tls}\n\
-         do not start for another reason, mostly errors of their own | {refused}\n\n\
+         do not start, mostly for errors of their own | {refused}\n\n\
          Directives other than TLS that are not supported, with the number of files: {missing}.\n\n\
          Directives that have no effect because nothing here needs them: {idle}.",
         total = verdicts.len(),
@@ -123,6 +119,7 @@ fn verdict(program: &Path, file: &Path) -> Outcome<Verdict> {
     let folder = TempDir::with_prefix("from-squid-")?;
     let stand_in = folder.path().join("empty");
     fs::write(&stand_in, "")?;
+    let authority = folder.path().join("authority.pem");
     let own = folder.path().join("squid.conf");
     let mut text = String::from_utf8_lossy(&fs::read(file)?).into_owned();
     let mut said = String::new();
@@ -138,19 +135,21 @@ fn verdict(program: &Path, file: &Path) -> Outcome<Verdict> {
         starts = output.status.success();
         let mut changed = text.clone();
         for path in missing_files(&said) {
-            changed = changed.replace(path, &stand_in.to_string_lossy());
+            // The value of an option of TLS: a certificate, a key or both.
+            let is_of_tls = text.contains(&format!("={path}"));
+            if is_of_tls && !authority.exists() {
+                make_authority(&authority)?;
+            }
+            let other = if is_of_tls { &authority } else { &stand_in };
+            changed = changed.replace(path, &other.to_string_lossy());
         }
         if changed == text {
             break;
         }
         text = changed;
     }
-    let messages = |start: &str| {
-        let lines = said.lines().filter_map(|line| line.strip_prefix(start));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
     if !starts {
-        return Ok(Verdict::Refused(messages("error: ")));
+        return Ok(Verdict::Refused);
     }
     Ok(Verdict::Loads {
         unsupported: directives(&said, " are not supported yet:"),
@@ -158,11 +157,28 @@ fn verdict(program: &Path, file: &Path) -> Outcome<Verdict> {
     })
 }
 
+/// A certificate that may sign others, and its key, in one file.
+fn make_authority(file: &Path) -> Outcome {
+    let key = file.with_extension("key");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"])
+        .args(["-subj", "/CN=from-squid", "-addext", "keyUsage=critical,keyCertSign,cRLSign"])
+        .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), file.as_os_str()])
+        .output()?;
+    if !made.status.success() {
+        return Err(String::from_utf8_lossy(&made.stderr).into_owned().into());
+    }
+    let both = fs::read_to_string(file)? + &fs::read_to_string(&key)?;
+    Ok(fs::write(file, both)?)
+}
+
 /// Paths that could not be read because there is no such file.
 fn missing_files(said: &str) -> BTreeSet<&str> {
     fn path(line: &str) -> Option<&str> {
         let (before, _) = line.split_once(": No such file")?;
-        let (_, path) = before.split_once("cannot read ")?;
+        let of_list = before.split_once("cannot read ").map(|(_, path)| path);
+        let of_tls = before.strip_suffix(" cannot be read");
+        let path = of_list.or_else(|| of_tls?.rsplit(' ').next())?;
         (!path.contains("/from-squid-")).then_some(path)
     }
     said.lines().filter_map(path).collect()
@@ -207,13 +223,14 @@ mod tests {
     use super::*;
 
     const SAID: &str = "warning: cannot read /a/b: No such file or directory (os error 2)\n\n\
+                        error: t:1:1: /a/c cannot be read: No such file or directory (os error 2)\n\
                         6 lines work\n2 lines have no effect here:\n  memory_pools (2 lines): why\n\
                         2 lines are not supported yet:\n  https_port: why\n  ftp_port: why\n\
                         0 lines no longer exist in Squid\n";
 
     #[test]
     fn the_sum_of_a_file_is_taken_apart() {
-        assert_eq!(missing_files(SAID), BTreeSet::from(["/a/b"]));
+        assert_eq!(missing_files(SAID), BTreeSet::from(["/a/b", "/a/c"]));
         let names = |title| directives(SAID, title).into_iter().collect::<Vec<_>>();
         assert_eq!(names(" are not supported yet:"), ["ftp_port", "https_port"]);
         assert_eq!(names(" have no effect here:"), ["memory_pools"]);
@@ -226,13 +243,12 @@ mod tests {
             unsupported: unsupported.iter().map(|name| (*name).to_owned()).collect(),
             without_effect: BTreeSet::new(),
         };
-        let refused = |message: &str| Verdict::Refused(vec![message.to_owned()]);
         let all = [
             loads(&[]),
             loads(&["ftp_port"]),
             loads(&["https_port"]),
-            refused("`ssl_bump` …: TLS interception"),
-            refused("no ACL is named `x`"),
+            Verdict::Refused,
+            Verdict::Refused,
         ];
         let text = summary(&all, "2026-01-01");
         for line in [
@@ -240,7 +256,7 @@ mod tests {
             "start | 3",
             "of these, need TLS for something | 1",
             "of the others, do all that they say | 1 of 2 (50 %)",
-            "do not start without TLS interception | 1",
+            "do not start, mostly for errors of their own | 2",
             "with the number of files: `ftp_port` 1.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -42,21 +42,44 @@ impl DomainSet {
         Self::within(values, NAMES_BYTES_MAX)
     }
 
+    /// The domains directly above those names: `*.example.com` may stand for a name of `values` if
+    /// `example.com` is among these.
+    ///
+    /// # Errors
+    /// As of [`Self::compile`].
+    pub(crate) fn above(values: &[String]) -> Result<Self, AclProblem> {
+        let mut set = Self::default();
+        let names = values.iter().filter_map(|value| stripped(value));
+        let above = names.filter_map(|(name, _)| Some((name.split_once('.')?.1, false)));
+        set.take(above.filter(|(domain, _)| !domain.is_empty()), NAMES_BYTES_MAX)?;
+        Ok(set)
+    }
+
     fn within(values: &[String], bytes_max: usize) -> Result<Self, AclProblem> {
         let mut set = Self::default();
         set.table.reserve(values.len(), |_| 0);
         set.names.reserve(values.iter().map(String::len).sum::<usize>().min(bytes_max));
-        for (name, subtree) in values.iter().filter_map(|value| stripped(value)) {
+        set.take(values.iter().filter_map(|value| stripped(value)), bytes_max)?;
+        Ok(set)
+    }
+
+    /// Takes names in; `true`: with everything below.
+    fn take<'v>(
+        &mut self,
+        names: impl Iterator<Item = (&'v str, bool)>,
+        bytes_max: usize,
+    ) -> Result<(), AclProblem> {
+        for (name, subtree) in names {
             let Ok(length) = u8::try_from(name.len()) else { continue };
-            let start = set.names.len();
+            let start = self.names.len();
             if start + name.len() > bytes_max {
                 return Err(AclProblem::TooLarge { what: "names", bytes_max });
             }
-            set.names.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
-            set.insert(Name { start: u32::try_from(start).unwrap_or(u32::MAX), length, subtree });
+            self.names.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+            self.insert(Name { start: u32::try_from(start).unwrap_or(u32::MAX), length, subtree });
         }
-        set.names.shrink_to_fit();
-        Ok(set)
+        self.names.shrink_to_fit();
+        Ok(())
     }
 
     /// Takes in the last of the names, unless it is there.
@@ -184,6 +207,23 @@ mod tests {
         ];
         for (values, host, inside) in rows {
             assert_eq!(set(values).contains(host.as_bytes()), inside, "{values:?} {host}");
+        }
+    }
+
+    #[test]
+    fn domains_above_are_those_of_the_names() {
+        let values = [".a.foo.com", "B.Foo.com.", "c.d.bar.org", "com", "10.0.0.1", "x."];
+        let set = DomainSet::above(&values.map(str::to_owned)).unwrap();
+        for (domain, inside) in [
+            ("foo.com", true),
+            ("d.bar.org", true),
+            ("bar.org", false),
+            ("a.foo.com", false),
+            ("x.foo.com", false),
+            ("com", false),
+            ("", false),
+        ] {
+            assert_eq!(set.contains(domain.as_bytes()), inside, "{domain}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! such as the addresses of the destination, returns [`Verdict::Needs`]; the caller gets the
 //! answer, puts it into [`Known`], and asks again.
 
+mod actions;
 mod addresses;
 mod annotations;
 mod decode;
@@ -23,8 +24,10 @@ mod rules;
 mod schedule;
 mod set;
 mod subject;
+mod tls;
 mod users;
 
+pub use actions::{ActionList, ActionStep, Choice, Weight};
 pub use annotations::Annotated;
 pub use error::{AclError, AclProblem};
 pub use externals::External;

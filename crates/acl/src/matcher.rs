@@ -16,6 +16,7 @@ use crate::ranges::RangeSet;
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
+use crate::tls::{Answer, Seen, TlsMatcher};
 use crate::users::UserSet;
 
 /// The result of a test.
@@ -185,6 +186,8 @@ pub(crate) enum Matcher {
     Tag(Box<[String]>),
     Annotate(Pairs),
     Note(Wanted),
+    /// The interception of TLS.
+    Tls(TlsMatcher),
     AnyOf(Box<[Term]>),
     /// Alternative lines, all terms of one of which must match.
     AllOf(Box<[Box<[Term]>]>),
@@ -230,7 +233,7 @@ impl Acl {
                 return self.client_name(subject, |name| regexes.is_match(name.as_bytes()));
             }
             Matcher::Host(domains) => domains.contains(subject.host),
-            Matcher::HostRegex(regexes) => host_matches(subject.host, regexes),
+            Matcher::HostRegex(regexes) => regexes.is_match_of_host(subject.host),
             Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
             Matcher::Manager(regexes) => {
                 subject.is_internal || with_decoded(subject.url, |url| regexes.is_match(url))
@@ -307,6 +310,11 @@ impl Acl {
             Matcher::Note(wanted) => match subject.annotated {
                 Some(annotated) => return wanted.check(annotated, &self.name),
                 None => false,
+            },
+            Matcher::Tls(matcher) => match matcher.check(&seen(subject)) {
+                Answer::Known(matched) => matched,
+                Answer::Unknown => subject.late.unknown_matches,
+                Answer::Never => return Match::Never(&self.name),
             },
             Matcher::AnyOf(terms) => {
                 return any(terms.iter().map(|term| term.check(subject, last)));
@@ -437,12 +445,10 @@ fn type_matches(fields: Option<&Fields>, regexes: &RegexList) -> bool {
     })
 }
 
-/// The host as URLs have it: an IPv6 address in brackets.
-fn host_matches(host: &[u8], regexes: &RegexList) -> bool {
-    match host.contains(&b':') {
-        true => regexes.is_match(&[b"[", host, b"]"].concat()),
-        false => regexes.is_match(host),
-    }
+/// What ACLs about the interception of TLS see.
+fn seen<'a>(subject: &Subject<'a>) -> Seen<'a> {
+    let Subject { bump, host, late, is_encrypted, .. } = *subject;
+    Seen { bump, host, fault: late.tls_fault, is_encrypted }
 }
 
 /// Several lines of a field count as one, joined with commas (RFC 9110 section 5.3). As in Squid,

@@ -50,6 +50,13 @@ pub(crate) fn all_hold(terms: &[Term], subject: &Subject<'_>) -> bool {
     terms.iter().all(|term| !is_about_destination(term) || holds(term))
 }
 
+/// Whether some of the terms are about the destination, and none of those says that it is not that
+/// of the subject. What cannot be told may be so.
+pub(crate) fn may_concern(terms: &[Term], subject: &Subject<'_>) -> bool {
+    let mut about = terms.iter().filter(|term| is_about_destination(term)).peekable();
+    about.peek().is_some() && about.all(|term| term.check(subject, &mut None) != Match::No)
+}
+
 /// Whether the term, or a member of its group, is about the destination.
 fn is_about_destination(term: &Term) -> bool {
     match &term.acl.matcher {
@@ -162,6 +169,45 @@ mod tests {
             let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
             assert_eq!(list.leads_to(0, &subject), leads, "{rule}");
             assert!(!list.leads_to(1, &subject), "no such rule");
+        }
+    }
+
+    #[test]
+    fn earlier_lines_that_deny_have_their_say_about_another_address() {
+        let acls = "acl office src 192.0.2.0/24\nacl inner dst 10.0.0.0/8\n\
+                    acl other dst 10.1.0.0/16\nacl many maxconn 5\n\
+                    acl wiki dstdomain .corp.example\nacl mail dstdomain .mail.example\n\
+                    acl g any-of mail inner\nacl pair all-of wiki inner\n\
+                    acl crowd all-of many inner\n";
+        for (earlier, leads) in [
+            ("deny !office inner", false),
+            ("deny inner", false),
+            ("deny many inner", false),
+            ("deny !other", false),
+            ("deny g", false),
+            ("deny pair", false),
+            // The group as a whole does not match, and the list would say the same.
+            ("deny crowd", true),
+            ("deny wiki inner", false),
+            ("deny other", true),
+            ("deny !inner", true),
+            ("deny mail inner", true),
+            ("deny many", true),
+            ("deny !office", true),
+            ("allow office inner", true),
+        ] {
+            let rules = format!(
+                "http_port 1\n{acls}http_access {earlier}\nhttp_access deny other\n\
+                 http_access allow wiki\nhttp_access deny inner\n"
+            );
+            let (config, found) = parse_str("t", &rules);
+            assert!(!found.has_errors(), "{}", found.render(false));
+            let acls = AclSet::compile(&config.acl).unwrap();
+            let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
+            let here: [IpAddr; 1] = ["10.0.0.7".parse().unwrap()];
+            let known = Known { dst_ips: Some(&here), ..Known::default() };
+            let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
+            assert_eq!(list.leads_to(2, &subject), leads, "{earlier}");
         }
     }
 

@@ -82,6 +82,14 @@ impl RegexList {
         Ok(Self { literals, others: compile_others(&patterns)? })
     }
 
+    /// Whether one matches a host as URLs have it: an IPv6 address in brackets.
+    pub(crate) fn is_match_of_host(&self, host: &[u8]) -> bool {
+        match host.contains(&b':') {
+            true => self.is_match(&[b"[", host, b"]"].concat()),
+            false => self.is_match(host),
+        }
+    }
+
     /// Whether one of them matches somewhere in `text`.
     #[inline]
     pub(crate) fn is_match(&self, text: &[u8]) -> bool {

@@ -168,10 +168,13 @@ impl RuleList {
 
     /// Whether this rule, which has let the request in, would do so if its destination were that
     /// of the subject: all that it says about destinations holds. What else it says is not asked
-    /// again.
+    /// again. An earlier line that denies was asked about other addresses: where this destination
+    /// does not rule it out, the whole list decides.
     pub fn leads_to(&self, rule: usize, subject: &Subject<'_>) -> bool {
+        let earlier = self.rules.iter().take(rule).filter(|rule| !rule.allow);
         let rule = self.rules.get(rule).filter(|rule| rule.allow);
         rule.is_some_and(|rule| naming::all_hold(&rule.terms, subject))
+            && !earlier.into_iter().any(|rule| naming::may_concern(&rule.terms, subject))
     }
 
     /// Decides, or names the fact that it needs first. Rules are examined in their order, and the

@@ -15,6 +15,7 @@ use crate::matcher::{Acl, Matcher, MethodName, Term};
 use crate::ranges::{RangeSet, parse_numbers};
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
+use crate::tls::TlsMatcher;
 use crate::users::UserSet;
 
 /// Bound on groups (`any-of`, `all-of`) within groups.
@@ -261,6 +262,9 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         AclKind::Has => has(values),
         AclKind::Note => Matcher::Note(Wanted::compile(definition).ok_or(AclProblem::Missing)?),
         kind => {
+            if let Some(matcher) = TlsMatcher::compile(definition)? {
+                return Ok(Matcher::Tls(matcher));
+            }
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use humboldt_base::bump::{BumpFacts, BumpStep};
 use humboldt_base::certificate::Certificate;
 use humboldt_http::uri::host_ip;
 use humboldt_http::{RequestHead, ResponseHead};
@@ -19,11 +20,21 @@ pub struct Late<'a> {
     pub hierarchy: Option<&'a str>,
     /// Code of the error with which it ended; `ERR_NONE` for none.
     pub error: Option<&'a str>,
+    /// The one fault of a certificate that is being judged.
+    pub tls_fault: Option<&'a str>,
+    /// What is not known about the certificate of a server counts as matched.
+    pub unknown_matches: bool,
 }
 
 impl Late<'_> {
     /// None of them is known.
-    pub const NONE: Self = Self { peer_name: None, hierarchy: None, error: None };
+    pub const NONE: Self = Self {
+        peer_name: None,
+        hierarchy: None,
+        error: None,
+        tls_fault: None,
+        unknown_matches: false,
+    };
 }
 
 /// The facts about a transaction that helpers have told, for ACLs.
@@ -63,6 +74,11 @@ pub struct Subject<'a> {
     pub port_name: Option<&'a str>,
     /// The certificate of the client, if it has shown one.
     pub certificate: Option<&'a Certificate>,
+    /// The interception of TLS: of a tunnel that is judged by `ssl_bump`, of a certificate of a
+    /// server, and of requests inside of a connection that is decrypted.
+    pub bump: Option<&'a BumpFacts>,
+    /// The client's connection, or the one inside of its tunnel, is one with TLS that ends here.
+    pub is_encrypted: bool,
     /// Method as in the request line.
     pub method: &'a [u8],
     /// Scheme of the URL, such as `http`; empty for CONNECT.
@@ -111,6 +127,8 @@ impl Default for Subject<'_> {
             local_port: 0,
             port_name: None,
             certificate: None,
+            bump: None,
+            is_encrypted: false,
             method: b"",
             scheme: b"",
             host: b"",
@@ -143,6 +161,14 @@ impl Subject<'_> {
     #[inline]
     pub(crate) fn client(&self) -> Option<IpAddr> {
         Some(self.client_ip).filter(|ip| !ip.is_unspecified())
+    }
+
+    /// Whether the server was asked for its certificate, and it was not to be seen (TLS 1.3).
+    pub(crate) fn has_hidden_server(&self) -> bool {
+        self.bump.is_some_and(|facts| {
+            let is_shown = facts.server.as_ref().is_some_and(|server| !server.der.is_empty());
+            facts.step == BumpStep::Three && !is_shown
+        })
     }
 
     /// The address that the client connected to, if it has one.

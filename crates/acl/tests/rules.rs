@@ -59,6 +59,9 @@ fn asks(acl: &str) -> Verdict<'_> {
     Verdict::Needs(Question::DstIps { acl })
 }
 
+/// A fingerprint of SHA-1.
+const FINGERPRINT: &str = "00:01:02:03:04:05:06:07:08:09:0A:0B:0C:0D:0E:0F:10:11:12:13";
+
 /// A GET for `http://www.example.com/a` from 10.0.0.1.
 fn subject() -> Subject<'static> {
     Subject {
@@ -67,6 +70,8 @@ fn subject() -> Subject<'static> {
         local_port: 3128,
         port_name: Some("inner"),
         certificate: None,
+        bump: None,
+        is_encrypted: false,
         method: b"GET",
         scheme: b"http",
         host: b"www.example.com",
@@ -83,7 +88,7 @@ fn subject() -> Subject<'static> {
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
-        random: Some(11), // 0.32 for the first ACL
+        random: Some(2), // between 1/4 and 1/2 for the ACL that is asked
         is_internal: false,
     }
 }
@@ -441,6 +446,9 @@ fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
             AclKind::HierCode => "HIER_DIRECT",
             AclKind::SquidError => "ERR_DNS_FAIL",
             AclKind::Arp | AclKind::Eui64 => "00:11:22:33:44:55",
+            AclKind::SslError => "certUntrusted",
+            AclKind::ServerCertFingerprint => FINGERPRINT,
+            AclKind::AtStep => "SslBump2",
             AclKind::AnyOf | AclKind::AllOf => "member",
             _ => "1",
         };
@@ -522,6 +530,10 @@ fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
             // They always match.
             AclKind::AnnotateTransaction | AclKind::AnnotateClient => continue,
             AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
+            AclKind::SslError => "acl x ssl_error certUntrusted".to_owned(),
+            AclKind::ServerCertFingerprint => format!("acl x {} {FINGERPRINT}", kind.name()),
+            // The first step is also that of what is not intercepted.
+            AclKind::AtStep => "acl x at_step SslBump2".to_owned(),
             _ => format!("acl x {} 1", kind.name()),
         };
         assert!(!list(&acl, "allow x").check(&nothing).is_allowed(), "{acl}");

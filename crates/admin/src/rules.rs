@@ -51,7 +51,7 @@ pub(crate) fn render(figures: &Figures) -> String {
 }
 
 /// Writes a sample for each line, by its words: a line that a reconfiguration moves stays what it
-/// is. Several with the same words are one.
+/// is, unless it moves across [`RULE_SERIES_MAX`]. Several with the same words are one.
 pub(crate) fn write_samples(
     figures: &Figures,
     out: &mut Samples<'_>,

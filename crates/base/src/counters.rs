@@ -46,6 +46,14 @@ counters! {
     TlsFailures = "client_tls_failures_total";
     /// Handshakes that were closed because newer ones needed their places.
     TlsGivenWay = "client_tls_given_way_total";
+    /// Certificates made for servers whose connections were decrypted.
+    BumpLeavesMade = "bump_certificates_made_total";
+    /// Decrypted connections whose certificate was there already.
+    BumpLeavesFound = "bump_certificates_found_total";
+    /// Decrypted connections whose client got a certificate that shows faults of the server's.
+    BumpFaultsShown = "bump_certificates_with_faults_total";
+    /// Connections to be intercepted whose first bytes were no TLS, or TLS that breaks its rules.
+    BumpNotTls = "bump_not_tls_total";
     /// Requests received from clients.
     ClientRequests = "client_http_requests_total";
     /// Requests answered from the cache (any kind of hit).

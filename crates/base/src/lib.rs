@@ -2,6 +2,7 @@
 //! wrapping of Markdown, annotations, token buckets, networks of clients, and the table of
 //! counters. Nothing here does I/O.
 
+pub mod bump;
 pub mod certificate;
 pub mod civil;
 pub mod client_network;

@@ -32,6 +32,11 @@ codes! {
     ExtTag = "EXT_TAG" "et", "`tag=` of an earlier helper.";
     Note = "note", "An annotation: `%{name}note`.";
     ExtLog = "EXT_LOG" "ea", "`log=` of an earlier helper.";
+    Sni = "ssl::>sni", "Name of the server that the client asks for in TLS, on ports with `ssl-bump`; known from the second step of `ssl_bump` on.";
+    BumpMode = "ssl::bump_mode", "The last action that `ssl_bump` chose.";
+    ServerSubject = "ssl::<cert_subject", "Subject of the certificate of a server that `ssl_bump` has looked at; known from the third step on.";
+    ServerIssuer = "ssl::<cert_issuer", "Issuer of that certificate.";
+    ServerFaults = "ssl::<cert_errors", "Its faults, with a colon between them.";
     Acl = "ACL", "Name of the ACL.";
     Data = "DATA", "Arguments of the ACL; added at the end of a format that lacks it.";
     Percent = "%", "A percent sign.";
@@ -137,13 +142,15 @@ fn braces(text: &str) -> Result<(Option<&str>, &str), String> {
 fn unknown(word: &str, name: &str) -> String {
     let why = match name {
         "IDENT" | "ui" => "the ident protocol is not implemented",
-        "SRCEUI48" | "SRCEUI64" | ">eui" => "hardware addresses are not sent to helpers",
+        "SRCEUI48" | "SRCEUI64" | ">eui" => {
+            "the hardware address is not known to ACLs that ask a helper"
+        }
         ">A" => "the names of clients are not looked up for helpers",
         _ if name.starts_with("USER_") || name.starts_with("CA_CERT") => {
             "certificates of clients are not sent to helpers"
         }
         _ if name.starts_with("ssl::") || name.starts_with("tls::") => {
-            "TLS is for logs and ACLs only"
+            "this fact about TLS is for logs only"
         }
         _ => match crate::log_codes::longest(name) {
             Some((_, length)) if length == name.len() => "this is not known when a rule is asked",
@@ -172,6 +179,7 @@ mod tests {
         let read = |word: &str| ExternalPart::parse(word).expect(word);
         assert_eq!(read("%SRC").code, ExternalCode::ClientIp);
         assert_eq!(read("%http::>a").code, ExternalCode::ClientIp);
+        assert_eq!(read("%ssl::>sni").code, ExternalCode::Sni);
         assert_eq!(read("%%").code, ExternalCode::Percent);
         assert_eq!(read("%#DATA").quoting, Some(ExternalQuoting::UrlWhole));
         for word in ["%{Host}>h", "%>{Host}", "%>h{Host}", "%{Host}>ha"] {
@@ -190,7 +198,7 @@ mod tests {
             ("%NOSUCH", "no such code"),
             ("%SRC%DST", "no such code"),
             ("%USER_CERT_CN", "certificates"),
-            ("%ssl::>sni", "TLS"),
+            ("%ssl::<cert", "TLS"),
             ("%>h", "has no field"),
             ("%{x}SRC", "does not go with"),
             ("%{x", "without `}`"),

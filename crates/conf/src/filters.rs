@@ -1,5 +1,5 @@
-//! Directives that hand requests or answers to a filter that is not implemented: adaptation, TLS
-//! interception.
+//! Directives that hand requests, answers or certificates to a filter that is not implemented:
+//! adaptation, validators of certificates.
 //!
 //! Without the filter, the messages that it is there to stop would pass. So the file is refused,
 //! unless `run_without` names the filter. The meaning of a line may depend on later lines
@@ -38,16 +38,6 @@ impl Filters {
     pub(crate) fn take(&mut self, directive: &Directive, why: &str, line: &mut Line<'_>) -> bool {
         let name = line.name.clone();
         match directive.name {
-            "ssl_bump" => match line.next() {
-                // A tunnel passes unread either way.
-                Ok(Some(action))
-                    if matches!(action.text.as_str(), "splice" | "peek" | "none" | "deny") =>
-                {
-                    return false;
-                }
-                Ok(Some(action)) => self.report(line, &action, MissingFilter::SslBump, true, why),
-                _ => self.report(line, &name, MissingFilter::SslBump, true, why),
-            },
             "icap_enable" | "ecap_enable" => {
                 let on = !matches!(line.next(), Ok(Some(value)) if value.text == "off");
                 if directive.name == "icap_enable" {
@@ -66,6 +56,12 @@ impl Filters {
             "icap_service" | "ecap_service" => {
                 let decides = !may_be_bypassed(line);
                 self.report(line, &name, MissingFilter::Adaptation, decides, why);
+            }
+            "sslcrtvalidator_program" => {
+                self.report(line, &name, MissingFilter::CertValidator, true, why);
+            }
+            "sslcrtvalidator_children" => {
+                self.report(line, &name, MissingFilter::CertValidator, false, why);
             }
             other if ["icap_", "adaptation_"].iter().any(|start| other.starts_with(start)) => {
                 self.report(line, &name, MissingFilter::Adaptation, false, why);
@@ -152,22 +148,19 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_not_implemented_is_an_error_unless_the_file_wants_to_run_without_it() {
-        for (line, filter) in [
-            ("ssl_bump stare all", "ssl_bump"),
-            ("ssl_bump bump all", "ssl_bump"),
-            ("ssl_bump server-first all", "ssl_bump"),
-            ("ssl_bump terminate all", "ssl_bump"),
-            ("ssl_bump", "ssl_bump"),
+        let line = "sslcrtvalidator_program cache=8192 /usr/lib/squid/cert_valid.pl";
+        assert_eq!(counts(line), (1, 0), "{line}");
+        for text in [
+            format!("{line}\nrun_without sslcrtvalidator_program"),
+            format!("run_without sslcrtvalidator_program\n{line}"),
         ] {
-            assert_eq!(counts(line), (1, 0), "{line}");
-            assert_eq!(counts(&format!("{line}\nrun_without {filter}")), (0, 1), "{line}");
-            assert_eq!(counts(&format!("run_without {filter}\n{line}")), (0, 1), "{line}");
-            let (_, found) = parse_str("t", &format!("http_port 1\n{line}\n"));
-            assert!(found.render(false).contains(&format!("run_without {filter}")), "{line}");
+            assert_eq!(counts(&text), (0, 1), "{text}");
         }
-        assert_eq!(counts("ssl_bump bump all\nrun_without adaptation"), (1, 0));
+        let (_, found) = parse_str("t", &format!("http_port 1\n{line}\n"));
+        assert!(found.render(false).contains("run_without sslcrtvalidator_program"));
+        assert_eq!(counts("sslcrtvalidator_children 5"), (0, 1));
+        assert_eq!(counts(&format!("{line}\nrun_without adaptation")), (1, 0));
         assert_eq!(counts("run_without url_rewrite"), (0, 1));
-        assert_eq!(counts("ssl_bump splice all\nssl_bump peek all\nssl_bump none all"), (0, 3));
         assert_eq!(counts("run_without everything").0, 1);
     }
 

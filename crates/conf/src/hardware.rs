@@ -1,4 +1,5 @@
-//! Hardware addresses as values of ACLs: groups of hexadecimal digits with colons between them.
+//! Hardware addresses and fingerprints as values of ACLs: groups of hexadecimal digits with colons
+//! between them.
 
 /// An EUI-48 (MAC) address, such as `00:11:22:33:44:55`.
 pub fn parse_eui48(text: &str) -> Option<[u8; 6]> {
@@ -9,6 +10,11 @@ pub fn parse_eui48(text: &str) -> Option<[u8; 6]> {
 pub fn parse_eui64(text: &str) -> Option<[u8; 8]> {
     let longer = || groups(text).map(|[a, b, c, d, e, f]| [a, b, c, 0xff, 0xfe, d, e, f]);
     groups(text).or_else(longer)
+}
+
+/// A fingerprint by SHA-1: twenty groups.
+pub fn parse_fingerprint(text: &str) -> Option<[u8; 20]> {
+    groups(text)
 }
 
 fn groups<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -160,19 +160,19 @@ lists! {
     Note = "note":                                       End,      Never,  Ahead;
     ClientBudget = "client_budget":                      Request,  Never,  Never;
     AuthSchemes = "auth_schemes":                        Request,  Never,  Never;
+    SslBump = "ssl_bump":                                Request,  Waits,  Waits;
+    CertError = "sslproxy_cert_error":                   Request,  Never,  Ahead;
+    CertSign = "sslproxy_cert_sign":                     Request,  Never,  Ahead;
+    CertAdapt = "sslproxy_cert_adapt":                   Request,  Never,  Ahead;
+    OnUnsupportedProtocol = "on_unsupported_protocol":   Request,  Never,  Never;
+    UrlRewriteAccess = "url_rewrite_access":             Request,  Waits,  Waits;
+    StoreIdAccess = "store_id_access":                   Request,  Waits,  Waits;
     // Not obeyed yet.
-    OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
     BrokenPosts = "broken_posts":                        Request, Never,  Never;
     ForceContinuation = "force_request_body_continuation":Request, Never,  Never;
     PoolForNonretriable = "server_pconn_for_nonretriable":Request, Never,  Never;
     CollapsedForwarding = "collapsed_forwarding_access": Request, Never,  Never;
     StatsCollection = "stats_collection":                Request, Never,  Never;
-    SslBump = "ssl_bump":                                Request, Waits,  Waits;
-    CertError = "sslproxy_cert_error":                   Request, Never,  Never;
-    CertSign = "sslproxy_cert_sign":                     Request, Never,  Never;
-    CertAdapt = "sslproxy_cert_adapt":                   Request, Never,  Never;
-    UrlRewriteAccess = "url_rewrite_access":             Request, Waits,  Waits;
-    StoreIdAccess = "store_id_access":                   Request, Waits,  Waits;
     AdaptationAccess = "adaptation_access":              Request, Waits,  Waits;
     IcapAccess = "icap_access":                          Request, Waits,  Waits;
     IcapRetry = "icap_retry":                            Request, Never,  Never;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
-    /// a second time; and the rule that `dst` may stand in every obeyed list but seven.
+    /// a second time; and the rule that `dst` may stand in every obeyed list but eight.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [
@@ -335,11 +335,12 @@ mod tests {
 
     /// Whether a list that is obeyed takes no ACL about the addresses of the host.
     fn sees_no_addresses(name: &str) -> bool {
-        BEFORE_REQUESTS.contains(&name) || ["report_only", "client_budget"].contains(&name)
+        BEFORE_REQUESTS.contains(&name)
+            || ["report_only", "client_budget", "on_unsupported_protocol"].contains(&name)
     }
 
     /// A line of each list that is obeyed, with the ACL `x`.
-    const LINES: [&str; 39] = [
+    const LINES: [&str; 44] = [
         "follow_x_forwarded_for allow x",
         "proxy_protocol_access allow x",
         "spoof_client_ip allow x",
@@ -377,6 +378,11 @@ mod tests {
         "note a b x",
         "client_budget tunnels=1 x",
         "auth_schemes ALL x",
+        "ssl_bump splice x",
+        "sslproxy_cert_error allow x",
+        "sslproxy_cert_sign signSelf x",
+        "sslproxy_cert_adapt setValidAfter x",
+        "on_unsupported_protocol respond x",
         "url_rewrite_access allow x",
         "store_id_access allow x",
     ];
@@ -388,7 +394,11 @@ mod tests {
     const PROGRAM: &str = "auth_param ntlm program /bin/cat\n";
 
     fn read(text: &str) -> Diagnostics {
-        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{POOLS}{text}\n{PROGRAM}")).1
+        parse_str(
+            "t",
+            &format!("http_port 1 ssl-bump\ncache_peer p parent 1 0\n{POOLS}{text}\n{PROGRAM}"),
+        )
+        .1
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::bumping;
 use crate::diagnostics::{Diagnostics, Problem, Severity, Source};
 use crate::filters::Filters;
 use crate::kinds::{check_logins, check_offered, check_passed_logins, check_pools};
@@ -80,7 +81,7 @@ impl Loader {
             seen: HashSet::new(),
             open_files: Vec::new(),
         };
-        let mut text = PREDEFINED.to_owned();
+        let mut text = PREDEFINED.to_owned() + &crate::tls_errors::predefined();
         for directive in table::WORKING.iter().filter(|d| !d.default.is_empty()) {
             text.push_str(&format!("{} {}\n", directive.name, directive.default));
         }
@@ -101,6 +102,7 @@ impl Loader {
             self.default_port();
         }
         let Self { mut config, mut state, .. } = self;
+        bumping::finish(&mut config, &mut state);
         page_files::read(&mut config, &mut state, languages);
         check_log_paths(&config, &mut state);
         check_covered_values(&config, &mut state);

@@ -102,6 +102,18 @@ codes! {
     "ssl::>cert_issuer" => CertificateIssuer, "certificate_issuer" Text, "Issuer of that certificate, in the same form.";
     "ssl::>negotiated_version" => TlsVersion, "tls_version" Text, "Version of TLS with the client: `TLS/1.3`.";
     "ssl::>negotiated_cipher" => TlsCipher, "tls_cipher" Text, "Cipher with the client, as OpenSSL names it.";
+    "ssl::>sni" => Sni, "sni" Text, "Name of the server that the client asks for in TLS, on ports with `ssl-bump`.";
+    "ssl::bump_mode" => BumpMode, "bump_mode" Text, "The last action that `ssl_bump` chose for the connection: `splice`, `bump`, `peek`, `stare` or `terminate`; none where it was not asked.";
+    "ssl::>received_hello_version" => ClientHelloVersion, "" Text, "Version in the head of the first message in TLS of a client, on ports with `ssl-bump`: `TLS/1.0`, as a rule.";
+    "ssl::>received_supported_version" => ClientTlsVersion, "" Text, "Newest version that such a client speaks: `TLS/1.3`.";
+    "ssl::<cert_subject" => ServerSubject, "server_certificate_subject" Text, "Subject of the certificate of a server that `ssl_bump` has looked at (`peek` or `stare` at the second step), in one line. With `peek` it is known up to TLS 1.2.";
+    "ssl::<cert_issuer" => ServerIssuer, "server_certificate_issuer" Text, "Issuer of that certificate, in the same form.";
+    "ssl::<cert_errors" => ServerFaults, "server_certificate_errors" Text, "Its faults, with a colon between them, or another separator: `%ssl::<cert_errors{,}`. Their names are those of `ssl_error`.";
+    "ssl::<cert" => ServerCertificate, "server_certificate" Text, "That certificate, in PEM.";
+    "ssl::<negotiated_version" => ServerTlsVersion, "server_tls_version" Text, "Version of TLS with that server.";
+    "ssl::<negotiated_cipher" => ServerTlsCipher, "server_tls_cipher" Text, "Cipher with that server, as OpenSSL names it.";
+    "ssl::<received_hello_version" => ServerHelloVersion, "" Text, "Version in the old field of its first message: `TLS/1.2`, for TLS 1.3 too.";
+    "ssl::<received_supported_version" => ServerSupportedVersion, "" Text, "Version that it has chosen.";
     "rule" => Rule, "rule" Text, "File and line of the rule that has refused the request or its answer: `/etc/squid/squid.conf:12`. Not in Squid.";
     "reported_rule" => ReportedRule, "reported_rule" Text, "The same of the rule that would have refused the request, had that not only been to be reported (`report_only`, `http_access_report_only`); `unanswered` if a rule had no answer. Not in Squid.";
     "generation" => Generation, "generation" Number, "Number of the configuration that the request was served under: 1 at the start, and one more with each reconfiguration. Not in Squid.";
@@ -166,10 +178,7 @@ const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     ),
     (&["<rv"], "the version of requests to servers is not kept: it is 1.1"),
     (&[">qos", "<qos", ">nfmark", "<nfmark"], "marks of packets are not read"),
-    (
-        &["ssl::", "tls::"],
-        "this is about the interception of TLS, which is not implemented, or about TLS with servers",
-    ),
+    (&["ssl::", "tls::"], "this is nothing that is kept of a connection with TLS"),
     (&["icap::", "adapt::"], "content adaptation is not implemented"),
     (
         &["proxy_protocol::", "transport::"],
@@ -256,7 +265,10 @@ mod tests {
         assert!(longest("st").is_some_and(|(found, len)| found.is_err() && len == 2));
         assert_eq!(longest(">la"), Some((Ok(LogCode::LocalIp), 3)));
         assert_eq!(longest("http::>h x"), Some((Ok(LogCode::RequestField), 8)));
-        assert!(longest("ssl::>sni|x").is_some_and(|(found, len)| found.is_err() && len == 9));
+        assert_eq!(longest("ssl::>sni|x"), Some((Ok(LogCode::Sni), 9)));
+        assert_eq!(longest("ssl::<cert|x"), Some((Ok(LogCode::ServerCertificate), 10)));
+        assert_eq!(longest("ssl::<cert_errors"), Some((Ok(LogCode::ServerFaults), 17)));
+        assert!(longest("ssl::>other|x").is_some_and(|(found, len)| found.is_err() && len == 11));
         assert_eq!(longest("zz"), None);
     }
 

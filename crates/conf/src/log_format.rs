@@ -134,8 +134,17 @@ pub(crate) fn value(text: &str) -> Result<Taken<'_>, String> {
 }
 
 fn takes_argument(code: LogCode) -> bool {
-    use LogCode::{AdaptedField, GmtTime, LocalTime, Note, RequestField, ResponseField};
-    matches!(code, LocalTime | GmtTime | RequestField | AdaptedField | ResponseField | Note)
+    use LogCode as C;
+    matches!(
+        code,
+        C::LocalTime
+            | C::GmtTime
+            | C::RequestField
+            | C::AdaptedField
+            | C::ResponseField
+            | C::Note
+            | C::ServerFaults
+    )
 }
 
 fn flag(text: &str, flag: char) -> (bool, &str) {
@@ -216,7 +225,7 @@ mod tests {
 
     #[test]
     fn values_have_what_stands_around_them() {
-        let (parts, problems) = log_parts("a%\"-08.3{Host}>h%%%ssl::>sni %{Via}<rv");
+        let (parts, problems) = log_parts("a%\"-08.3{Host}>h%%%ssl::>other %{Via}<rv");
         let code = |code| LogValue {
             code,
             quoting: None,

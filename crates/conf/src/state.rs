@@ -23,7 +23,7 @@ const ALL_FILES_BYTES_MAX: u64 = 256 << 20;
 const FILES_MAX: usize = 4096;
 
 /// Deepest nesting of groups of ACLs that is searched; the rules refuse deeper ones.
-const GROUP_DEPTH_MAX: usize = 16;
+pub(crate) const GROUP_DEPTH_MAX: usize = 16;
 
 /// Address, host name, number and path of a port.
 type PortPlace = (Option<IpAddr>, Option<String>, u16, Option<PathBuf>);
@@ -41,8 +41,10 @@ pub(crate) struct KnownAcl {
     /// Its part that asks about an answer, in words and by kind: no rule that is asked before the
     /// answer can be evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
-    /// Its parts that only one list can decide about, in words.
-    pub(crate) only: Vec<(String, List)>,
+    /// Its part that says nothing about answers, in words.
+    pub(crate) requests: Option<String>,
+    /// Its parts that only some lists can decide about, in words.
+    pub(crate) only: Vec<(String, &'static [List])>,
     /// A line of it has `-i`, which holds to the end of that line.
     pub(crate) ignores_case: bool,
     /// Its needs, each with the ACL in words that has it.
@@ -61,13 +63,19 @@ impl KnownAcl {
             )),
             Moment::Answer | Moment::End => None,
         });
-        let other = self.only.iter().find(|(_, only)| *only != list);
+        let requests = self.requests.as_ref().filter(|_| list.moment() != Moment::Request);
+        let requests =
+            || requests.map(|what| format!("{what}, which does not say that of answers"));
+        let other = self.only.iter().find(|(_, only)| !only.contains(&list));
         let elsewhere = || {
-            other.map(|(what, only)| format!("{what}, which only {} can decide about", only.name()))
+            let names = |only: &[List]| only.iter().map(|list| list.name()).collect::<Vec<_>>();
+            other.map(|(what, only)| {
+                format!("{what}, which only {} can decide about", names(only).join(" and "))
+            })
         };
         let mut needs = self.needs.iter();
         let slow = || needs.find_map(|(what, need)| list.objection(what, *need));
-        self.unusable.clone().or(answers).or_else(elsewhere).or_else(slow)
+        self.unusable.clone().or(answers).or_else(requests).or_else(elsewhere).or_else(slow)
     }
 }
 
@@ -109,6 +117,8 @@ pub(crate) struct State {
     pub(crate) ports: Vec<PortPlace>,
     /// There is a port of a kind that cannot be opened.
     pub(crate) has_other_ports: bool,
+    /// The words of `ssl_bump` so far are `allow` and `deny`, which mean less than those of today.
+    pub(crate) bump_style: Option<bool>,
     /// Names of `external_acl_type`, and whether its questions name a checked user.
     pub(crate) external_types: Vec<(String, bool)>,
     /// Delay pools.

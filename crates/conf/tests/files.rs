@@ -38,7 +38,7 @@ fn defaults_need_no_file() {
     );
     assert_eq!(config.max_stale.as_secs(), 7 * 86_400);
     assert!(config.collapsed_forwarding && config.via && !config.half_closed_clients);
-    assert_eq!(config.acl.len(), 6);
+    assert_eq!(config.acl.len(), 11);
 }
 
 /// The configuration of a well-known comparison of file systems, as published.
@@ -137,12 +137,12 @@ fn directives_that_are_not_obeyed_say_so() {
 #[test]
 fn interception_that_filters_is_never_left_out_silently() {
     let base = "http_port 3128 ssl-bump\nhttp_access allow localhost\n";
-    assert!(
-        !parse_str("t", &format!("{base}ssl_bump splice all\nssl_bump peek all\n")).1.has_errors()
-    );
-    assert!(parse_str("t", &format!("{base}ssl_bump bump all\n")).1.has_errors());
-    assert!(parse_str("t", &format!("{base}ssl_bump terminate all\n")).1.has_errors());
-    assert!(parse_str("t", &format!("{base}ssl_bump stare all\n")).1.has_errors());
+    let has_errors = |text: &str| parse_str("t", &format!("{base}{text}\n")).1.has_errors();
+    assert!(!has_errors("ssl_bump splice all\nssl_bump peek all\nssl_bump terminate all"));
+    assert!(has_errors("ssl_bump bump all") && has_errors("ssl_bump stare all"));
+    assert!(has_errors("sslcrtvalidator_program /x"));
+    let (_, found) = parse_str("t", &format!("{base}ssl_bump bump all\nrun_without ssl_bump\n"));
+    assert!(!found.has_errors() && found.render(false).contains("are left out"));
 }
 
 #[test]

@@ -21,7 +21,9 @@ pub mod server;
 mod service;
 mod tunnel;
 
-pub use client::{ClientExchange, ClientLost, Refused, ResetReason, SocksSettings, Unreadable};
+pub use client::{
+    Carrier, ClientExchange, ClientLost, Refused, ResetReason, SocksSettings, Unreadable,
+};
 pub use head::{
     AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, as_message, collect,
 };
@@ -29,7 +31,7 @@ pub use io::{ClientSettings, CoreIo};
 pub use pace::now_ns;
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
-pub use service::{Service, answer, serve, serve_with_socks};
+pub use service::{Service, answer, serve, serve_on, serve_tunnel, serve_with_socks};
 pub use tunnel::{Meter, TunnelEnd, TunnelLimits, TunnelOver, relay};
 
 /// The reason phrase of a status (RFC 9110 15); empty for one without.
@@ -58,6 +60,7 @@ pub fn reason(status: u16) -> &'static str {
         414 => "URI Too Long",
         416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         501 => "Not Implemented",

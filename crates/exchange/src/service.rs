@@ -1,16 +1,19 @@
 //! The code that answers requests, and the loop that calls it.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 
 use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::RequestHead;
 use humboldt_net::Stream;
 
 use crate::client::socks::{self, Begun};
-use crate::client::{ClientExchange, ClientLost, Event, H1Client, Refused, SocksSettings};
+use crate::client::{
+    Carrier, ClientExchange, ClientLost, Event, H1Client, RawClient, Refused, SocksSettings,
+};
 use crate::io::CoreIo;
 
 /// Answers the requests of one connection, whatever protocol they come by. Several may be answered
@@ -48,6 +51,14 @@ pub trait Service: 'static {
     /// The connection has come to its end in order.
     fn end(&self);
 
+    /// Goes on with a connection whose bytes are [no longer](ClientExchange::hand_over) those of
+    /// its exchanges, up to its end.
+    fn go_on(&self, carrier: Carrier) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        drop(carrier);
+        self.end();
+        Box::pin(ready(()))
+    }
+
     /// Answers input that is no request.
     fn refuse(&self, client: &mut ClientExchange, refused: Refused) -> impl Future<Output = ()>;
 }
@@ -64,6 +75,40 @@ pub async fn serve<S: Service>(io: &Rc<CoreIo>, stream: Stream, service: &Rc<S>)
     let mut client = H1Client::new(io, stream);
     client.limit_connection(service.limits());
     serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
+}
+
+/// The same with a connection that [was](Service::go_on) another one before.
+pub async fn serve_on<S: Service>(io: &Rc<CoreIo>, carrier: Carrier, service: &Rc<S>) {
+    let mut client = H1Client::on(io, carrier);
+    client.limit_connection(service.limits());
+    serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
+}
+
+/// Serves a connection that is a tunnel to `place`, `HOST:PORT`, from its first byte on, as if its
+/// client had asked for one.
+pub async fn serve_tunnel<S: Service>(
+    io: &Rc<CoreIo>,
+    stream: Stream,
+    service: &Rc<S>,
+    place: &str,
+) {
+    let service = service.as_ref();
+    let Some((client, head)) = RawClient::new(io, stream, place) else { return service.end() };
+    let mut client = ClientExchange::Raw(client);
+    answer(service, &mut client, head).await;
+    end(client, service).await;
+}
+
+/// Ends a connection, or goes on with it.
+async fn end<S: Service>(client: ClientExchange, service: &S) {
+    if !client.is_handed_over() {
+        service.end();
+        return client.close().await;
+    }
+    match client.into_carrier() {
+        Some(carrier) => service.go_on(carrier).await,
+        None => service.end(),
+    }
 }
 
 /// The same on a port whose clients may speak SOCKS5.
@@ -93,8 +138,7 @@ pub async fn serve_with_socks<S: Service>(
             client
         }
     };
-    service.end();
-    Box::pin(client.close()).await;
+    Box::pin(end(client, service)).await;
 }
 
 /// Serves a connection that has one exchange after the other.
@@ -134,8 +178,7 @@ async fn serve_in_turn<S: Service>(io: &CoreIo, mut client: ClientExchange, serv
             break;
         }
     }
-    service.end();
-    Box::pin(client.close()).await;
+    Box::pin(end(client, service)).await;
 }
 
 /// Answers one request that has come already.
@@ -161,7 +204,7 @@ fn poll_turn<S: Service>(
     service: &S,
 ) -> Poll<Turn<S::Pending>> {
     for _ in 0..ANSWERS_AT_ONCE_MAX {
-        ready!(client.poll_request_near(cx));
+        task::ready!(client.poll_request_near(cx));
         let mut request = service.take();
         let event = match service.head(&mut request) {
             Some(head) => client.poll_request(cx, head),

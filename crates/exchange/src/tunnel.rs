@@ -28,7 +28,7 @@ const COPY_BYTES: usize = 16 * 1024;
 /// or three milliseconds. With 2 MiB, eight tunnels needed half as much CPU again for a GB.
 const TURN_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Longest time for which a client may still take what a server had sent before it broke.
+/// Longest time for which the last bytes of a broken tunnel may be on their way to the client.
 const LAST_BYTES_MAX: Duration = Duration::from_secs(5);
 
 /// How often the system is asked whether the client has them: it tells no event.
@@ -57,7 +57,8 @@ pub type Meter = Box<dyn FnMut(u64) -> bool>;
 pub struct TunnelLimits {
     /// While nothing moves.
     pub idle: Duration,
-    /// The same after the client's FIN.
+    /// The same after the client's FIN, and once the server has broken while the client still gets
+    /// what it had sent.
     pub client_fin: Duration,
 }
 
@@ -89,6 +90,31 @@ impl TunnelEnd {
 
     pub(crate) fn memory(pipe: Pipe) -> Self {
         Self { early: Vec::new(), wire: Wire::Memory(pipe), pace: None }
+    }
+
+    /// The bytes that have come from it, and that the other end gets first.
+    pub fn early_bytes(&self) -> &[u8] {
+        &self.early
+    }
+
+    /// Reads more of them, once. `Ok(false)`: it sends no more.
+    pub async fn read_early(&mut self, io: &CoreIo) -> io::Result<bool> {
+        let Self { early, wire, .. } = self;
+        poll_fn(|cx| {
+            io.read_buffers.with(|buffer| {
+                let room = buffer.get_mut(..COPY_BYTES).unwrap_or_default();
+                let read = ready!(wire.poll_read(cx, room))?;
+                early.extend_from_slice(room.get(..read).unwrap_or_default());
+                Poll::Ready(Ok(read > 0))
+            })
+        })
+        .await
+    }
+
+    /// Sends bytes there before the tunnel begins.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        poll_fn(|cx| self.wire.poll_write_all(cx, &mut rest)).await
     }
 }
 
@@ -472,8 +498,9 @@ pub async fn relay(
             true => Poll::Pending,
             false => up.poll(cx, &client, &server, down.closed),
         };
-        // The server takes nothing any more. What it had sent before is the client's. Its end is
-        // not: once the error is told, a reset looks like one.
+        // The server takes nothing any more. What it had sent before is the client's, if it takes
+        // it now. Its end is not: once the error is told, a reset looks like one.
+        let was_cut = down.is_cut;
         down.is_cut |= !down.closed && sent == Poll::Ready(Err(Fault::Sink));
         let received = down.poll(cx, &server, &client, up.closed);
         match (sent, received) {
@@ -489,7 +516,8 @@ pub async fn relay(
         let now_moved = up.moved_bytes + down.moved_bytes;
         let is_paced = up.is_paced() || down.is_paced();
         let goes_on = std::mem::replace(&mut was_paced, is_paced) && !is_paced;
-        if ends_now || goes_on || now_moved != moved {
+        let is_cut_now = down.is_cut && !was_cut;
+        if ends_now || goes_on || is_cut_now || now_moved != moved {
             io.count(Counter::TunnelBytes, now_moved - moved);
             let may_go_on = meter.as_mut().is_none_or(|meter| meter(now_moved - moved));
             moved = now_moved;
@@ -534,4 +562,61 @@ pub async fn relay(
     let is_over_lifetime = || client.lifetime().is_some_and(DeadlineSlot::is_expired);
     let over = over.map(|over| if is_over_lifetime() { TunnelOver::Lifetime } else { over });
     (down.moved_bytes, over)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::ClientSettings;
+
+    /// A connection to a server that has sent more than fits into a pipe in memory, and has reset.
+    async fn broken_server() -> Rc<Stream> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap().0);
+        while theirs.try_write(&[b'x'; 4096]).is_ok() {}
+        humboldt_sys::tcp::reset_on_close(&theirs).unwrap();
+        drop(theirs);
+        Rc::new(Stream::from(ours))
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_does_not_hold_the_tunnel_of_a_broken_server() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, nothing_is_taken());
+    }
+
+    async fn nothing_is_taken() {
+        let io = CoreIo::new(Arc::default(), ClientSettings::default());
+        let (near, far) = Pipe::pair();
+        // It reaches the server only when the other way is full.
+        let server = TunnelEnd::server(broken_server().await, Vec::new());
+        let client = TunnelEnd::memory(near);
+        let limits = TunnelLimits {
+            idle: Duration::from_secs(3600),
+            client_fin: Duration::from_millis(100),
+        };
+        let relaying = relay(&io, client, server, limits, std::future::pending(), None);
+        let sends = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let sent = poll_fn(|cx| far.poll_write(cx, b"more")).await;
+            assert!(sent.is_ok());
+            std::future::pending::<()>().await;
+        };
+        let began = Instant::now();
+        tokio::select! {
+            (got, over) = relaying => {
+                assert!(got > 0 && over == Some(TunnelOver::Idle), "{over:?}");
+            }
+            () = sends => {}
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("it is held"),
+        }
+        assert!(began.elapsed() >= Duration::from_millis(300));
+    }
 }

@@ -94,6 +94,11 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "IP")]
     pub dst: Vec<std::net::IpAddr>,
 
+    /// For -k explain CONNECT: the name that the client asks for in TLS, or `none`; the host by
+    /// default.
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+
     /// For -k explain: replay an access log in Squid's own format, and show what this configuration
     /// would decide in another way.
     #[arg(long, value_name = "FILE")]
@@ -116,6 +121,7 @@ impl Cli {
             || !self.headers.is_empty()
             || !self.dst.is_empty()
             || self.to_port.is_some()
+            || self.sni.is_some()
             || self.against_log.is_some()
     }
 }
@@ -162,6 +168,7 @@ Examples:
   humboldt -f new.conf -k explain --against-log access.log
                                         what would change for the requests of that log?
   humboldt -f squid.conf -k reconfigure apply changes
+  humboldt ca new DIR                   make an authority for http_port … ssl-bump
 
 Signals: HUP reconfigure, USR1 rotate, USR2 debug, TERM stop gracefully, INT stop now.
 Exit status: 0 all is well, 1 the configuration or the start failed, 2 bad options; of -k explain

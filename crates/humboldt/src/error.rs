@@ -38,6 +38,9 @@ pub(crate) enum StartError {
     /// See [`PrivilegeError`].
     #[error("cannot become cache_effective_user: {0}")]
     Privilege(#[from] PrivilegeError),
+    /// See [`humboldt_tls::make_authority`].
+    #[error("the authority cannot be made: {0}")]
+    Authority(String),
     /// A cache directory cannot be created.
     #[error("{0}")]
     Store(#[from] humboldt_schemes::OpenError),

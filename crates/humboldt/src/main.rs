@@ -2,6 +2,7 @@
 //!
 //! [`start`] has its steps in order; the crates below it do the work.
 
+mod ca;
 mod cli;
 mod command;
 mod configuration;
@@ -18,7 +19,6 @@ mod start;
 mod tls_files;
 mod version;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -32,8 +32,14 @@ const BAD_OPTIONS: u8 = 2;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == humboldt_schemes::HELPER_COMMAND) {
-        return helper(arguments);
+    match arguments.next() {
+        // A helper of `diskd`. Nobody but the proxy starts one, so the command line (`cli`) does
+        // not know of it.
+        Some(first) if first == humboldt_schemes::HELPER_COMMAND => {
+            return ended(humboldt_schemes::serve_as_helper(arguments));
+        }
+        Some(first) if first == ca::COMMAND => return ended(ca::run(arguments)),
+        _ => {}
     }
     let cli = cli::Cli::parse();
     if cli.version {
@@ -47,19 +53,11 @@ fn main() -> ExitCode {
         complain(&error::StartError::NotExplained);
         return ExitCode::from(BAD_OPTIONS);
     }
-    match start::run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&error);
-            ExitCode::FAILURE
-        }
-    }
+    ended(start::run(&cli))
 }
 
-/// Is a helper of `diskd` instead. Nobody but the proxy starts one, so the command line (`cli`)
-/// does not know of it.
-fn helper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match humboldt_schemes::serve_as_helper(arguments) {
+fn ended(result: Result<(), impl std::error::Error>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);

@@ -52,6 +52,10 @@ const WATCH: Duration = Duration::from_secs(1);
 /// still begin during the first.
 const START_LOOKS: u32 = 2;
 
+/// Looks behind a reconfiguration at which free memory is given back. Requests hold the old
+/// configuration for a while, and the allocator keeps what became free for ten seconds.
+const RELOAD_LOOKS: u32 = 15;
+
 /// How often a core whose own connections have ended looks whether those of the others have.
 const OTHERS_STEP: Duration = Duration::from_millis(20);
 
@@ -161,6 +165,7 @@ impl Service {
         let mut directories = Reconfiguration::default();
         let mut watch = tokio::time::interval(WATCH);
         let mut start_looks = START_LOOKS;
+        let mut reload_looks = 0;
         loop {
             tokio::select! {
                 _ = signals.hup.recv() => reload.begin(&self.source, &self.cli),
@@ -172,7 +177,10 @@ impl Service {
                         reload.begin(&self.source, &self.cli);
                     }
                 }
-                is_done = directories.ended() => self.reconfigured(is_done, &mut directories),
+                is_done = directories.ended() => {
+                    self.reconfigured(is_done, &mut directories);
+                    reload_looks = RELOAD_LOOKS;
+                }
                 _ = signals.usr1.recv() => self.rotate(),
                 _ = signals.usr2.recv() => self.toggle_debug(),
                 _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, signals).await),
@@ -181,6 +189,9 @@ impl Service {
                     if start_looks > 0 {
                         start_looks -= 1;
                         forget_start();
+                    } else if reload_looks > 0 {
+                        reload_looks -= 1;
+                        forget_reload(reload_looks);
                     }
                     self.admin.tick(UnixMillis::now());
                     disks::end_leaving(&self.stores, &self.shared);
@@ -260,7 +271,6 @@ impl Service {
             let generation = self.shared.snapshot().generation();
             let ports = self.ports.describe().join(" ");
             tracing::info!("Reconfigured, generation {generation}; listening on {ports}");
-            give_back::give_free_pages_back();
         }
         if let Some(snapshot) = directories.take_next() {
             directories.begin(snapshot, &self.stores, &self.shared);
@@ -284,6 +294,19 @@ impl Service {
 /// Gives the memory back that only the start needed.
 fn forget_start() {
     give_back::give_free_pages_back();
+    forget_program_pages();
+}
+
+/// Gives the memory back that only a reconfiguration needed, and at the last look the parser's part
+/// of the program.
+fn forget_reload(looks_left: u32) {
+    give_back::give_old_pages_back();
+    if looks_left == 0 {
+        forget_program_pages();
+    }
+}
+
+fn forget_program_pages() {
     if let Err(error) = give_back::forget_program_pages() {
         tracing::debug!("pages of the program stay in memory: {error}");
     }

@@ -15,7 +15,7 @@ use crate::Stream;
 use crate::marks::PacketMarks;
 
 /// Most addresses of one name that are tried; the rest are ignored.
-pub const ATTEMPTS_MAX: usize = 16;
+const ATTEMPTS_MAX: usize = 16;
 
 /// Usual head start of each attempt over the next (RFC 8305 section 5, "Connection Attempt Delay").
 const STAGGER: Duration = Duration::from_millis(250);

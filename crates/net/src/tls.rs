@@ -13,10 +13,14 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read, Write};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use humboldt_base::bump::ServerIdentity;
 use humboldt_base::certificate::Certificate;
-use humboldt_tls::{CertificateFault, ClientSide, Fault, ServerSide, certificate_facts};
+use humboldt_tls::{
+    CertificateFault, ClientSide, Fault, Identified, ServerSide, certificate_facts, cipher_name,
+};
 use rustls::{ClientConnection, Connection, HandshakeKind, ProtocolVersion, ServerConnection};
 
 use crate::Stream;
@@ -46,6 +50,8 @@ pub struct TlsStream {
     /// The end is told also where nobody ends the stream in order. Not on the side of a server,
     /// where it could make a part of an answer look like the whole, and not for tunnels.
     tells_end: Cell<bool>,
+    /// See [`connect_lenient`].
+    server: Option<Rc<ServerIdentity>>,
 }
 
 struct Session {
@@ -68,11 +74,13 @@ pub struct TlsFacts {
     /// `TLS/1.3`, as Squid writes it.
     pub version: &'static str,
     /// The cipher, as OpenSSL names it.
-    pub cipher: String,
+    pub cipher: &'static str,
     /// The session is that of an earlier connection.
     pub is_resumed: bool,
     /// The certificate of the other side.
     pub certificate: Option<Certificate>,
+    /// The server, if it was judged after the handshake ([`connect_lenient`]).
+    pub server: Option<Rc<ServerIdentity>>,
 }
 
 impl TlsStream {
@@ -87,7 +95,7 @@ impl TlsStream {
             has_told_end: false,
             fault: None,
         };
-        Self { carrier, session: RefCell::new(session), tells_end }
+        Self { carrier, session: RefCell::new(session), tells_end, server: None }
     }
 
     pub(crate) fn carrier(&self) -> &Stream {
@@ -106,10 +114,34 @@ impl TlsStream {
                 Some(ProtocolVersion::TLSv1_2) => "TLS/1.2",
                 _ => "",
             },
-            cipher: cipher.map(|suite| cipher_name(suite.suite())).unwrap_or_default(),
+            cipher: cipher.and_then(|suite| cipher_name(suite.suite().into())).unwrap_or_default(),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             certificate: own.and_then(|own| certificate_facts(own)),
+            server: self.server.clone(),
         }
+    }
+
+    /// Notes that the server has its key, where this handshake has proved it: one that takes up a
+    /// session proves nothing.
+    fn note_proof(&self, side: &ClientSide, host: &[u8], is_lenient: bool) {
+        let session = self.session.borrow();
+        let connection = &session.connection;
+        if connection.handshake_kind() != Some(HandshakeKind::Resumed) {
+            let chain = connection.peer_certificates().unwrap_or_default();
+            side.has_proved(host, chain, is_lenient);
+        }
+    }
+
+    /// Judges the certificates that the server has shown.
+    fn identify(&self, side: &ClientSide, host: &[u8]) -> Result<Identified, Fault> {
+        let session = self.session.borrow();
+        let connection = &session.connection;
+        let chain = connection.peer_certificates().unwrap_or_default();
+        let mut found = side.identify(host, chain).ok_or(Fault::NoName)?;
+        found.identity.version = connection.protocol_version().map_or(0, u16::from);
+        let cipher = connection.negotiated_cipher_suite();
+        found.identity.cipher = cipher.and_then(|suite| cipher_name(suite.suite().into()));
+        Ok(found)
     }
 
     /// Whether the other side has shown a certificate whose names cannot be read.
@@ -195,7 +227,13 @@ impl TlsStream {
         _ = session.send(&self.carrier);
     }
 
-    async fn shake_hands(&self) -> io::Result<()> {
+    async fn shake_hands(&self, early: &[u8]) -> io::Result<()> {
+        if !early.is_empty() {
+            self.session.borrow_mut().decrypt(&self.carrier, early, &mut [])?;
+            if self.session.borrow().ended_early() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
         loop {
             poll_fn(|cx| self.poll_sent(cx)).await?;
             if !self.session.borrow().connection.is_handshaking() {
@@ -307,13 +345,18 @@ impl Session {
         buffer: &mut [u8],
     ) -> io::Result<usize> {
         let read = carrier.try_read(place)?;
-        let mut rest = place.get(..read).unwrap_or_default();
-        let mut taken = 0;
         if read == 0 {
             self.has_ended = true;
             // The session learns of the end.
             self.connection.read_tls(&mut io::empty())?;
         }
+        self.decrypt(carrier, place.get(..read).unwrap_or_default(), buffer)
+    }
+
+    /// Takes bytes that have come, and decrypts them to `buffer`.
+    fn decrypt(&mut self, carrier: &Stream, bytes: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        let mut taken = 0;
         while !rest.is_empty() && !self.has_ended && self.fault.is_none() {
             self.connection.read_tls(&mut rest)?;
             if let Err(error) = self.process(carrier) {
@@ -328,7 +371,7 @@ impl Session {
             }
         }
         self.empty_bytes = match taken == 0 && self.readable_bytes == 0 {
-            true => self.empty_bytes + read,
+            true => self.empty_bytes + bytes.len(),
             false => 0,
         };
         if self.empty_bytes > EMPTY_BYTES_MAX {
@@ -414,8 +457,21 @@ impl fmt::Debug for TlsStream {
 /// # Errors
 /// Why there was no agreement.
 pub async fn accept(carrier: Stream, side: &ServerSide) -> Result<Stream, Fault> {
+    accept_with(carrier, &[], side).await
+}
+
+/// Takes the side of the server on a connection from which `early` has been read already: the
+/// client's first message, and what has come with it.
+///
+/// # Errors
+/// Why there was no agreement.
+pub async fn accept_with(
+    carrier: Stream,
+    early: &[u8],
+    side: &ServerSide,
+) -> Result<Stream, Fault> {
     let connection = ServerConnection::new(side.config()).map_err(|error| Fault::from(&error))?;
-    let stream = shake_hands(TlsStream::new(carrier, connection.into())).await?;
+    let stream = shake_hands(TlsStream::new(carrier, connection.into()), early).await?;
     match &stream {
         // Rules about it could not be answered.
         Stream::Tls(tls) if tls.has_unreadable_names() => {
@@ -434,11 +490,50 @@ pub async fn connect(carrier: Stream, side: &ClientSide, host: &[u8]) -> Result<
     let name = side.name_for(host).ok_or(Fault::NoName)?;
     let connection =
         ClientConnection::new(side.config(), name).map_err(|error| Fault::from(&error))?;
-    shake_hands(TlsStream::new(carrier, connection.into())).await
+    let stream = shake_hands(TlsStream::new(carrier, connection.into()), &[]).await?;
+    if let Stream::Tls(tls) = &stream {
+        tls.note_proof(side, host, false);
+    }
+    Ok(stream)
 }
 
-async fn shake_hands(stream: TlsStream) -> Result<Stream, Fault> {
-    let result = stream.shake_hands().await;
+/// A connection to a server that may have faults.
+#[derive(Debug)]
+pub struct Judged {
+    /// The connection. [`Stream::tls`] has the server's identity too. If there are faults, nothing
+    /// may be sent on it before each of them is forgiven.
+    pub stream: Stream,
+    /// The server, for rules and logs.
+    pub server: Rc<ServerIdentity>,
+    /// All that is wrong with its certificate, in the order of `server.faults`; none: it is as good
+    /// as with [`connect`].
+    pub faults: Vec<CertificateFault>,
+}
+
+/// As [`connect`]; but faults of the server's certificate do not end the connection: they are told,
+/// so that rules can forgive them. Signatures of the handshake are verified in any case.
+///
+/// # Errors
+/// Why there was no agreement.
+pub async fn connect_lenient(
+    carrier: Stream,
+    side: &ClientSide,
+    host: &[u8],
+) -> Result<Judged, Fault> {
+    let name = side.name_for(host).ok_or(Fault::NoName)?;
+    let connection =
+        ClientConnection::new(side.lenient_config(), name).map_err(|error| Fault::from(&error))?;
+    let mut stream = shake_hands(TlsStream::new(carrier, connection.into()), &[]).await?;
+    let Stream::Tls(tls) = &mut stream else { return Err(Fault::NotTls) };
+    tls.note_proof(side, host, true);
+    let Identified { identity, faults } = tls.identify(side, host)?;
+    let server = Rc::new(identity);
+    tls.server = Some(Rc::clone(&server));
+    Ok(Judged { stream, server, faults })
+}
+
+async fn shake_hands(stream: TlsStream, early: &[u8]) -> Result<Stream, Fault> {
+    let result = stream.shake_hands(early).await;
     match result {
         Ok(()) => Ok(Stream::Tls(Box::new(stream))),
         Err(error) => {
@@ -462,19 +557,7 @@ fn cut(error: io::Error) -> io::Error {
     }
 }
 
-/// The name of a cipher as OpenSSL writes it, and with it Squid.
-fn cipher_name(suite: rustls::CipherSuite) -> String {
-    let name = format!("{suite:?}");
-    match name.strip_prefix("TLS13_") {
-        Some(rest) => format!("TLS_{rest}"),
-        None => name
-            .trim_start_matches("TLS_")
-            .replace("_WITH", "")
-            .replace("AES_", "AES")
-            .replace("POLY1305_SHA256", "POLY1305")
-            .replace('_', "-"),
-    }
-}
-
+#[cfg(test)]
+mod bump_tests;
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use crate::config::snapshot::Snapshot;
 use crate::handshake::Handshakes;
 use crate::outcome::AccessLog;
 use crate::request::{ConnFacts, Request};
-use crate::secure::Secure;
+use crate::secure::{Secure, Seen};
 use crate::shared::Shared;
 
 /// Most idle [`Request`] buffers a core keeps for reuse.
@@ -86,6 +86,8 @@ pub struct Core {
     first_reserved_descriptor: u64,
     /// Handshakes of its clients.
     pub(crate) handshakes: Handshakes,
+    /// Held by who reads the authorities of the system: one thread is enough for that.
+    pub(crate) authorities_reader: tokio::sync::Mutex<()>,
     /// Every running purge holds one reference.
     pub(crate) purges_under_way: Rc<()>,
     /// Tells tunnels that a configuration has come that may refuse them.
@@ -120,6 +122,7 @@ impl Core {
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
             handshakes: Handshakes::default(),
+            authorities_reader: tokio::sync::Mutex::new(()),
             purges_under_way: Rc::new(()),
             reconfigured: tokio::sync::Notify::new(),
             tunnel_checks: Cell::new(0),
@@ -275,21 +278,21 @@ impl Core {
         options: &ConnectOptions,
         tls: Option<Secure<'_>>,
         read_timeout: Duration,
-    ) -> Result<ServerExchange, ConnectError> {
+    ) -> Result<(ServerExchange, Option<Seen>), ConnectError> {
         if let Some(network) = &*self.network.borrow() {
             let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
             let mut server = network(peer.ok_or(ConnectError::NoAddress)?)?;
             server.wait_at_most(read_timeout);
-            return Ok(server);
+            return Ok((server, None));
         }
-        let connected = match tls {
+        let (connected, seen) = match tls {
             Some(secure) => Box::pin(secure.connect(self, addresses, port, options)).await?,
             None => {
                 let connecting = || connect::connect(addresses, port, options);
-                self.with_room(connecting, connect::is_short).await?
+                (self.with_room(connecting, connect::is_short).await?, None)
             }
         };
-        Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
+        Ok((ServerExchange::new(&self.io, connected, false, read_timeout), seen))
     }
 
     /// Looks up a name. If no descriptor is free, idle connections are closed.

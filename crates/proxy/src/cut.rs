@@ -78,6 +78,20 @@ cuts! {
     Refused = "rules_changed", Some("ERR_ACCESS_DENIED"), Cancelled;
     /// The rules of a reconfiguration had no answer for 30 s (`close_refused_tunnels`).
     Unanswered = "rules_unanswered", Some("ERR_ACCESS_UNDECIDED"), Cancelled;
+    /// A rule of `ssl_bump` said `terminate`, or had no answer.
+    Terminated = "ssl_bump_terminate", None, Cancelled;
+    /// `ssl_bump` had to choose by the certificate of a server that did not show it: TLS 1.3, a
+    /// session that is resumed, or an alert.
+    CertificateHidden = "certificate_hidden", Some("ERR_SECURE_CONNECT_FAIL"), Failed;
+    /// The bytes in a tunnel that is intercepted were no TLS (`on_unsupported_protocol`).
+    NotTls = "tunnel_without_tls", Some("ERR_PROTOCOL_UNKNOWN"), Failed;
+    /// The client of a tunnel that is intercepted did not agree on TLS, or not in time. Clients
+    /// that do not trust the authority of the port end here.
+    NoHandshake = "no_client_handshake", Some("ERR_SECURE_ACCEPT_FAIL"), Failed;
+    /// No certificate could be made for a tunnel that was to be decrypted.
+    NoCertificate = "no_certificate", Some("ERR_SECURE_ACCEPT_FAIL"), Failed;
+    /// There was no way to the server of a tunnel that its client had been promised.
+    NoServer = "tunnel_without_server", Some("ERR_CONNECT_FAIL"), Failed;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
     ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN"), Failed;
     /// A fault of the program: cache.log has a line about a panic.

@@ -12,29 +12,26 @@ use humboldt_tls::ServerSide;
 use crate::config::snapshot::Snapshot;
 
 /// The demands that a connection has met.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Demands {
-    /// `None`: the port has no TLS.
-    met: Option<u64>,
+    met: u64,
     /// Up to which generation of the configuration they are known to be the same.
     same_until: Cell<u64>,
 }
 
 impl Demands {
-    /// Those of the port now.
-    pub(crate) fn of(snapshot: &Snapshot, port: &HttpPort) -> Self {
-        let met = port.tls.is_some().then(|| demanded(snapshot, port));
-        Self { met, same_until: Cell::new(snapshot.generation()) }
+    /// Those of a port's side, which is that of this generation of the configuration.
+    pub(crate) fn of(generation: u64, side: &ServerSide) -> Self {
+        Self { met: side.demands(), same_until: Cell::new(generation) }
     }
 
     /// Whether the port asks for something else now.
     pub(crate) fn differ(&self, snapshot: &Snapshot, port: &HttpPort) -> bool {
-        let Some(met) = self.met else { return false };
         let generation = snapshot.generation();
         if generation == self.same_until.get() {
             return false;
         }
-        if demanded(snapshot, port) != met {
+        if demanded(snapshot, port) != self.met {
             return true;
         }
         self.same_until.set(generation);

@@ -100,6 +100,9 @@ error_pages! {
     /// Host does not agree with the URL, or with the address that the client connected to.
     HostConflict = "ERR_CONFLICT_HOST", 409, "http_request_denied", "Host conflict",
         "The host that the request names is not the one that it was sent to.";
+    /// A request inside of an intercepted connection is for another server than the connection.
+    Misdirected = "ERR_CONFLICT_HOST", 421, "http_request_denied", "Misdirected request",
+        "The host that the request names is not the one that this secure connection is with.";
     /// No server and no parent may be used for the request.
     NoForward = "ERR_CANNOT_FORWARD", 503, "destination_unavailable", "Cannot forward",
         "No server and no parent cache may be used for this request.";

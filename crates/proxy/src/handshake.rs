@@ -17,16 +17,17 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
 use humboldt_net::{Stream, tls};
-use humboldt_tls::Fault;
+use humboldt_tls::{Fault, ServerSide};
 use tokio::sync::Notify;
 
 use crate::core::Core;
+use crate::demands::Demands;
 
 /// Most handshakes of a core that are under way. At the next one the oldest is closed.
 pub(crate) const HANDSHAKES_MAX: usize = 1024;
 
 /// Longest time for a handshake from its first byte on.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 
 /// Least time between two failures of a core that the log tells one by one.
 const FAILURE_PAUSE_MS: u64 = 10_000;
@@ -57,14 +58,15 @@ pub(crate) struct Handshakes {
 }
 
 /// The place of one of them.
-struct Place<'a> {
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
     line: &'a Handshakes,
     gives_way: Rc<Notify>,
 }
 
 impl Handshakes {
     /// A place for one more.
-    fn enter(&self) -> Place<'_> {
+    pub(crate) fn enter(&self) -> Place<'_> {
         let mut line = self.line.borrow_mut();
         if line.len() >= HANDSHAKES_MAX
             && let Some(oldest) = line.pop_front()
@@ -101,19 +103,27 @@ fn failed(core: &Core, port: &HttpPort, client: SocketAddr, why: &dyn std::fmt::
     }
 }
 
+impl Place<'_> {
+    /// Ends when another handshake needs the place.
+    pub(crate) async fn gives_way(&self) {
+        self.gives_way.notified().await;
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.line.line.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.gives_way));
     }
 }
 
-/// Takes the side of the server. `None`: the connection is over.
+/// Takes the side of the server, and says what it has asked of the client. `None`: the connection
+/// is over.
 pub(crate) async fn accept(
     core: &Core,
     stream: Stream,
     client: SocketAddr,
     port: &HttpPort,
-) -> Option<Stream> {
+) -> Option<(Stream, Demands)> {
     let start_time = core.snapshot().config.request_start_timeout;
     let deadline = core.io.deadlines.slot();
     // As long as nothing has come it is an idle connection, which may give way.
@@ -127,18 +137,36 @@ pub(crate) async fn accept(
         }
         return None;
     }
-    let Some(side) = core.snapshot().tls.port(port).cloned() else {
+    let snapshot = core.snapshot();
+    let Some(side) = snapshot.tls.port(port) else {
         tracing::debug!("port {}: it is no port with TLS any more", port.name);
         return None;
     };
+    let (side, demands) = (side.clone(), Demands::of(snapshot.generation(), side));
+    drop(snapshot);
+    let stream = shake_hands(core, stream, &[], client, port, &side).await?;
+    Some((stream, demands))
+}
+
+/// Takes the side of the server on a connection from which `early` has been read already. `None`:
+/// there is no agreement, or not in time.
+pub(crate) async fn shake_hands(
+    core: &Core,
+    stream: Stream,
+    early: &[u8],
+    client: SocketAddr,
+    port: &HttpPort,
+    side: &ServerSide,
+) -> Option<Stream> {
+    let deadline = core.io.deadlines.slot();
     let place = core.handshakes.enter();
-    deadline.arm(HANDSHAKE_TIME.min(start_time));
-    let shaking = pin!(tls::accept(stream, &side));
+    deadline.arm(HANDSHAKE_TIME.min(core.snapshot().config.request_start_timeout));
+    let shaking = pin!(tls::accept_with(stream, early, side));
     let result = tokio::select! {
         result = deadline.guard(shaking) => {
             result.unwrap_or(Err(Fault::TimedOut))
         }
-        () = place.gives_way.notified() => {
+        () = place.gives_way() => {
             core.count(Counter::TlsGivenWay, 1);
             return None;
         }

@@ -22,6 +22,7 @@ pub mod shared;
 
 pub mod budgets;
 
+mod bumped;
 mod callouts;
 mod client_counts;
 mod demands;

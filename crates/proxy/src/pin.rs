@@ -6,7 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::rc::Rc;
 
+use humboldt_base::bump::ServerIdentity;
 use humboldt_net::connect::Connected;
 use humboldt_net::pool::{Poolable, ServerKey, ServerRef};
 
@@ -38,7 +40,12 @@ struct Pinned {
     /// See [`Owner`].
     client: IpAddr,
     user: Option<Box<str>>,
+    /// Its certificate, if rules have judged that. A fault was forgiven, and may be no more.
+    seen: Option<Rc<ServerIdentity>>,
 }
+
+/// A connection, and the certificate of its server if rules have judged it.
+pub(crate) type Judged = (Connected, Option<Rc<ServerIdentity>>);
 
 impl Pin {
     /// Whether there is one for requests to this host. One of another owner ends here.
@@ -68,12 +75,13 @@ impl Pin {
         server: &ServerRef<'_>,
         owner: Owner<'_>,
         may_use: impl Fn(&Connected) -> bool,
-    ) -> Option<Connected> {
+    ) -> Option<Judged> {
         self.drop_others(owner);
         let mut pinned = self.pinned.borrow_mut();
         let pinned = pinned.as_deref_mut().filter(|pinned| is_same(server, &pinned.server))?;
         let connection = pinned.connection.take()?;
-        (connection.is_reusable() && may_use(&connection)).then_some(connection)
+        let may_use = connection.is_reusable() && may_use(&connection);
+        may_use.then(|| (connection, pinned.seen.clone()))
     }
 
     /// Keeps a connection for further requests to this host.
@@ -82,7 +90,7 @@ impl Pin {
         (host, port): (&[u8], u16),
         server: &ServerRef<'_>,
         owner: Owner<'_>,
-        connection: Connected,
+        (connection, seen): Judged,
     ) {
         // A request may outlive its connection, where it goes on in the background.
         if !self.is_over.get() {
@@ -93,6 +101,7 @@ impl Pin {
                 connection: Some(connection),
                 client: owner.client,
                 user: owner.user.map(Box::from),
+                seen,
             };
             self.pinned.replace(Some(Box::new(pinned)));
         }

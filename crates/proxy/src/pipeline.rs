@@ -22,6 +22,7 @@ use crate::config::cache_status::Forward;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::ask::tells_user;
+use crate::fetch::certificates;
 use crate::fetch::job::{Job, Report, Stale, StaleBody};
 use crate::fetch::pinning;
 use crate::lookup::memory::{Found, HitObject, has_own_terms, look_up, needs_origin};
@@ -34,6 +35,7 @@ use crate::request::Request;
 use crate::rules::denial::Refusal;
 use crate::rules::own::is_internal;
 use crate::rules::{access, budget, original, permission, reply, upgrades};
+use crate::special::bump::{self, Verdict};
 use crate::special::internal::{self, Objection};
 use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
@@ -76,6 +78,15 @@ pub(crate) enum Admission {
     Special,
     /// The request uses the cache, but memory has no answer.
     Found(Found),
+}
+
+impl From<&Verdict> for Admission {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Refused(refusal) => Self::Deny(refusal.clone()),
+            Verdict::Failed(page, why) => Self::Refuse(*page, why.clone()),
+        }
+    }
 }
 
 /// The steps that never wait: access rules, key, memory.
@@ -180,6 +191,9 @@ pub(crate) async fn proceed(
             follow::object(transaction, object).await
         }
         Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,
+        Admission::Deny(refusal) if bump::shows(request, &refusal) => {
+            Box::pin(bump::connect(transaction, Some(refusal))).await
+        }
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
         // None is left after a look-up, whether it succeeded or failed. If one were, the rules
         // would have no answer, and the request must not go on.
@@ -229,7 +243,10 @@ async fn special(transaction: &mut Transaction<'_>) -> Outcome {
         return outcome;
     }
     if request.head.method == Method::Connect {
-        return tunnel::connect(transaction).await;
+        return match bump::is_asked(request) {
+            true => Box::pin(bump::connect(transaction, None)).await,
+            false => tunnel::connect(transaction).await,
+        };
     }
     if request.wants_upgrade() {
         let preparing = access::prepare_to_switch(core, request);
@@ -334,6 +351,7 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && !own_terms
         && request.head.method == Method::Get
         && !request.cc.no_store()
+        && !certificates::may_forgive(request)
         && !request.head.fields.has(FieldName::Authorization)
         && !request.facts().pin.is_for(request.url.host(), request.url.port(), request.owner())
         && !request.snapshot().peers.iter().any(|peer| tells_user(request, Some(peer)))

@@ -1,5 +1,8 @@
 //! One request in the form that the pipeline uses, independent of the protocol that brought it.
 
+mod connection;
+mod inside;
+
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -12,105 +15,18 @@ use humboldt_conf::{HttpPort, PortMode, RuleSource};
 use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
-use humboldt_logins::{Checked, ConnectionLogin, Failure};
+use humboldt_logins::{Checked, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
-use humboldt_net::tls::TlsFacts;
 use humboldt_store::Key;
-use humboldt_sys::conntrack;
 
 use crate::budgets::Spending;
-use crate::client_counts::Connections;
+use crate::bumped::Steps;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
 use crate::helped::Helped;
-use crate::pin::{Owner, Pin};
+use crate::pin::Owner;
 
-/// Facts about the connection that brought a request.
-#[derive(Debug)]
-pub(crate) struct ConnFacts {
-    /// The core that serves the connection.
-    pub core: usize,
-    /// The client's address.
-    pub client: SocketAddr,
-    /// Our address on the connection.
-    pub local: SocketAddr,
-    /// The address that the client of an intercepted connection connected to.
-    pub original: Option<SocketAddr>,
-    /// The address that the client connected to at the load balancer before this proxy.
-    pub announced: Option<SocketAddr>,
-    /// The `http_port` that accepted it.
-    pub port: Arc<HttpPort>,
-    /// Number of open connections of the client, if a rule asks for it.
-    pub(crate) connections: Option<Connections>,
-    /// The facts about its TLS, if it has any.
-    pub(crate) tls: OnceCell<Box<TlsFacts>>,
-    /// Annotations, for all its requests.
-    pub(crate) notes: RefCell<Notes>,
-    /// The login of the connection, with schemes that log connections in.
-    pub(crate) login: ConnectionLogin,
-    /// The connection to a server that belongs to this one.
-    pub(crate) pin: Pin,
-    /// The hardware address of the client when it connected, if a rule may ask for it and the
-    /// kernel could tell.
-    pub(crate) hardware: Option<Option<[u8; 6]>>,
-    /// Its netfilter mark, once a rule has asked for it, or that the kernel could not tell it.
-    pub(crate) mark: Cell<Option<Option<u32>>>,
-}
-
-impl ConnFacts {
-    /// Of a client that has sent a datagram to this core.
-    pub(crate) fn of_datagram(
-        core: usize,
-        (client, local): (SocketAddr, SocketAddr),
-        port: Arc<HttpPort>,
-    ) -> Self {
-        Self {
-            core,
-            client,
-            local,
-            original: None,
-            announced: None,
-            port,
-            tls: OnceCell::new(),
-            connections: None,
-            notes: RefCell::default(),
-            login: ConnectionLogin::default(),
-            pin: Pin::default(),
-            hardware: None,
-            mark: Cell::default(),
-        }
-    }
-
-    /// The address that the client connected to, as rules and logs see it.
-    pub(crate) fn chosen(&self) -> SocketAddr {
-        self.original.or(self.announced).unwrap_or(self.local)
-    }
-
-    /// The connection has ended. Requests that go on in the background still have its addresses.
-    pub(crate) fn end(&self) {
-        self.login.end();
-        self.pin.end();
-    }
-
-    /// The two ends of the connection, as its first packet had them. `None` if a load balancer has
-    /// told other ones.
-    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let plain = |end: SocketAddr| SocketAddr::new(unmapped(end.ip()), end.port());
-        let server = self.original.unwrap_or(self.local);
-        self.announced.is_none().then(|| (plain(self.client), plain(server)))
-    }
-
-    /// The mark of the connection; `None` if the kernel cannot tell. It is asked once for a
-    /// connection, as in Squid.
-    pub(crate) fn netfilter_mark(&self) -> Option<u32> {
-        if let Some(known) = self.mark.get() {
-            return known;
-        }
-        let mark = self.ends().and_then(|(client, server)| conntrack::mark(client, server).ok());
-        self.mark.set(Some(mark));
-        mark
-    }
-}
+pub(crate) use connection::ConnFacts;
 
 /// What the client has sent in place of a rewritten URL.
 #[derive(Clone)]
@@ -182,6 +98,10 @@ pub(crate) struct Request {
     pub(crate) counted: (LastRule, LastRule),
     /// What it takes from a budget.
     pub(crate) spending: Cell<Spending>,
+    /// What becomes known when its tunnel is intercepted. A copy of the request shares it.
+    pub(crate) bump: OnceCell<Rc<Steps>>,
+    /// TLS is spoken with its server, although no URL says so.
+    pub(crate) looks_at_server: bool,
     /// Annotations. A copy of the request shares them.
     pub(crate) notes: Rc<RefCell<Notes>>,
     /// What helpers have told. A copy of the request shares it.
@@ -220,6 +140,8 @@ impl Request {
             reported: OnceCell::new(),
             counted: Default::default(),
             spending: Cell::default(),
+            bump: OnceCell::new(),
+            looks_at_server: false,
             notes: Rc::default(),
             helped: Rc::default(),
             facts: Rc::clone(facts),
@@ -250,6 +172,8 @@ impl Request {
         self.reported = OnceCell::new();
         self.counted = Default::default();
         self.spending = Cell::default();
+        self.bump = OnceCell::new();
+        self.looks_at_server = false;
         match Rc::get_mut(&mut self.notes) {
             Some(own) => *own.get_mut() = Notes::NONE,
             None => self.notes = Rc::default(),
@@ -332,7 +256,7 @@ impl Request {
     }
 
     /// Another destination, or other rules.
-    fn forget_judgements(&mut self) {
+    pub(crate) fn forget_judgements(&mut self) {
         self.let_in = Default::default();
         self.judged.get_mut().clear();
     }
@@ -372,9 +296,12 @@ impl Request {
     }
 
     fn set_url(&mut self, facts: &ConnFacts) -> Result<(), ErrorPage> {
-        let port = &facts.port;
+        let port: &HttpPort = &facts.port;
         let default_host = port.defaultsite.as_deref().map(str::as_bytes);
         let invalid = |_| ErrorPage::InvalidUrl;
+        if let Some(inside) = &facts.inside {
+            return self.set_inner_url(inside);
+        }
         if let Some(original) = facts.original {
             let site = original.to_string();
             let site = Some(site.as_bytes());
@@ -531,12 +458,6 @@ impl Request {
     /// The client's address.
     pub(crate) fn client_ip(&self) -> IpAddr {
         self.facts().client.ip()
-    }
-
-    /// Whether an intercepted request goes to an address that is not known to be its host's. What
-    /// comes from there, and what it asks for, is nothing to the cache.
-    pub(crate) fn goes_astray(&self) -> bool {
-        self.is_verified.get() == Some(&false)
     }
 
     /// The address to which the request goes instead of those of its host: the client of an

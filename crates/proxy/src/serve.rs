@@ -1,8 +1,9 @@
 //! Connections of clients. Each has one task, which answers its requests one after the other.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,17 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_base::token_bucket::TokenBucket;
 use humboldt_conf::{HttpPort, PortMode, Socks};
-use humboldt_exchange::{ClientExchange, Refused, Service, SocksSettings, serve_with_socks};
+use humboldt_exchange::{
+    Carrier, ClientExchange, Refused, Service, SocksSettings, serve_on, serve_tunnel,
+    serve_with_socks,
+};
 use humboldt_http::RequestHead;
 use humboldt_logins::ConnectionLogin;
 use humboldt_net::Stream;
 use humboldt_net::proxy_header::{self, Announced};
 use humboldt_sys::neighbours::hardware_address;
 
+use crate::bumped::Inside;
 use crate::callouts;
 use crate::client_counts::Counted;
 use crate::core::Core;
@@ -24,11 +29,12 @@ use crate::cut::Cut;
 use crate::demands::Demands;
 use crate::errors::ErrorPage;
 use crate::handshake;
-use crate::pin::Pin;
+use crate::pin::Pin as ServerPin;
 use crate::pipeline::{self, Admission};
 use crate::reply::hit::{self, Sending, Started};
 use crate::request::{ConnFacts, Request, unmapped};
 use crate::rules::{balancer, delays, indirect, original};
+use crate::special::bump::{HandOver, Own, Verdict};
 use crate::special::{internal, tunnel, unparsed};
 use crate::transaction::Transaction;
 
@@ -63,12 +69,20 @@ pub async fn serve_connection(
             () = core.io.drain.notified() => None,
         };
         match secured {
-            Some(secured) => stream = secured,
+            Some((secured, met)) => {
+                stream = secured;
+                _ = connection.demands.set(met);
+            }
             None => return connection.end(),
         }
         let facts = stream.tls().unwrap_or_default();
         core.count(Counter::TlsResumed, facts.is_resumed.into());
         _ = connection.facts.tls.set(Box::new(facts));
+    }
+    let original = connection.facts.original.filter(|_| port.intercepts_connections());
+    if let Some(original) = original {
+        let place = original.to_string();
+        return Box::pin(serve_tunnel(&core.io, stream, &connection, &place)).await;
     }
     match socks_settings(&connection) {
         None => humboldt_exchange::serve(&core.io, stream, &connection).await,
@@ -225,9 +239,11 @@ fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
 pub(crate) struct Connection {
     core: Rc<Core>,
     facts: Rc<ConnFacts>,
-    /// What its port asked of the client.
-    demands: Demands,
+    /// What its port asked of the client: with TLS, when it shook hands.
+    demands: OnceCell<Demands>,
     _counted: Option<Counted>,
+    /// It is inside of another one, which is counted.
+    is_inside: bool,
     /// It has ended in order.
     is_closed: Cell<bool>,
 }
@@ -246,7 +262,7 @@ impl Connection {
         let Ends { client, local, original, announced } = ends;
         core.connection_opened();
         core.count(Counter::ClientConnections, 1);
-        let demands = Demands::of(&core.snapshot(), &port);
+        let demands = OnceCell::new();
         let counts = core.snapshot().counts_clients;
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
@@ -263,10 +279,86 @@ impl Connection {
             notes: RefCell::default(),
             mark: Cell::default(),
             login: ConnectionLogin::default(),
-            pin: Pin::default(),
+            pin: ServerPin::default(),
+            inside: None,
+            hand_over: RefCell::default(),
         });
-        let is_closed = Cell::new(false);
-        Self { core: Rc::clone(core), facts, demands, _counted: counted, is_closed }
+        Self {
+            core: Rc::clone(core),
+            facts,
+            demands,
+            _counted: counted,
+            is_inside: false,
+            is_closed: Cell::new(false),
+        }
+    }
+
+    /// The connection inside of the tunnel of this one. It is the same client's, and what is known
+    /// about that holds there too.
+    fn within(&self, inside: Inside) -> Self {
+        let outer = &self.facts;
+        let facts = Rc::new(ConnFacts {
+            core: outer.core,
+            client: outer.client,
+            local: outer.local,
+            original: outer.original,
+            announced: outer.announced,
+            hardware: outer.hardware,
+            port: Arc::clone(&outer.port),
+            connections: outer.connections.clone(),
+            tls: OnceCell::new(),
+            notes: RefCell::new(outer.notes.borrow().clone()),
+            mark: Cell::new(outer.mark.get()),
+            login: ConnectionLogin::default(),
+            pin: ServerPin::default(),
+            inside: Some(Box::new(inside)),
+            hand_over: RefCell::default(),
+        });
+        // The connection around it answers nothing any more.
+        let demands = self.demands.clone();
+        let (core, is_closed) = (Rc::clone(&self.core), Cell::new(false));
+        Self { core, facts, demands, _counted: None, is_inside: true, is_closed }
+    }
+
+    /// Speaks TLS with the client, and serves what is inside.
+    async fn decrypt(&self, over: HandOver, carrier: Carrier) {
+        let (core, facts) = (&self.core, &self.facts);
+        let HandOver { side, early, inside, line, own, place: _place } = over;
+        if core.io.is_draining() {
+            return line.write(Some(Cut::ShutDown));
+        }
+        let Carrier { stream, kept } = carrier;
+        let secured = {
+            let shaking = pin!(handshake::shake_hands(
+                core,
+                stream,
+                &early,
+                facts.client,
+                &facts.port,
+                &side
+            ));
+            tokio::select! {
+                secured = shaking => secured.ok_or(Cut::NoHandshake),
+                () = core.io.drain.notified() => Err(Cut::ShutDown),
+            }
+        };
+        let stream = match secured {
+            Ok(_) if core.io.is_draining() => return line.write(Some(Cut::ShutDown)),
+            Ok(stream) => stream,
+            Err(cut) => return line.write(Some(cut)),
+        };
+        line.write(None);
+        drop((early, side));
+        let told = stream.tls().unwrap_or_default();
+        core.count(Counter::TlsResumed, told.is_resumed.into());
+        let connection = Rc::new(self.within(inside));
+        _ = connection.facts.tls.set(Box::new(told));
+        if let Some(Own { looking, to, connected, seen }) = own {
+            let place = (looking.url.host(), looking.url.port());
+            let server = to.server(&looking);
+            connection.facts.pin.put(place, &server, looking.owner(), (connected, seen));
+        }
+        serve_on(&core.io, Carrier { stream, kept }, &connection).await;
     }
 }
 
@@ -292,10 +384,12 @@ fn hardware_of(core: &Core, client: SocketAddr) -> Option<Option<[u8; 6]>> {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.facts.end();
-        if !self.is_closed.get() {
-            self.core.shared.times.record_cut(self.core.id, Cut::of_a_dropped_task());
+        if !self.is_inside {
+            if !self.is_closed.get() {
+                self.core.shared.times.record_cut(self.core.id, Cut::of_a_dropped_task());
+            }
+            self.core.connection_closed();
         }
-        self.core.connection_closed();
     }
 }
 
@@ -318,7 +412,8 @@ impl Service for Connection {
     fn begin(&self, client: &mut ClientExchange, mut request: Rc<Request>) -> Option<Pending> {
         let core = &self.core;
         core.count(Counter::ClientRequests, 1);
-        if self.demands.differ(request.snapshot(), &self.facts.port) {
+        let demands = self.demands.get();
+        if demands.is_some_and(|met| met.differ(request.snapshot(), &self.facts.port)) {
             client.close_behind();
         }
         let completed = match Rc::get_mut(&mut request) {
@@ -326,7 +421,14 @@ impl Service for Connection {
             None => Ok(()),
         };
         let admission = match completed {
-            Ok(()) => pipeline::admit(core, &request),
+            Ok(()) => match request.inside().and_then(Inside::verdict::<Verdict>) {
+                None => pipeline::admit(core, &request),
+                Some(verdict) => {
+                    // It was true when the connection began. The next one may find another.
+                    client.close_behind();
+                    Admission::from(verdict)
+                }
+            },
             Err(page) => Admission::Refuse(page, String::new()),
         };
         let Admission::Hit(object) = admission else {
@@ -388,6 +490,16 @@ impl Service for Connection {
         self.facts.end();
     }
 
+    fn go_on(&self, carrier: Carrier) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        let over = self.facts.hand_over.take().and_then(|over| over.downcast::<HandOver>().ok());
+        Box::pin(async move {
+            if let Some(over) = over {
+                self.decrypt(*over, carrier).await;
+            }
+            self.end();
+        })
+    }
+
     async fn refuse(&self, client: &mut ClientExchange, refused: Refused) {
         self.core.count(Counter::ClientRequests, 1);
         let request = Rc::new(unparsed::request(&self.core, &self.facts, &refused));
@@ -400,8 +512,17 @@ impl Service for Connection {
 /// Fills in everything that follows from the request head.
 fn complete(core: &Core, client: &ClientExchange, request: &mut Request) -> Result<(), ErrorPage> {
     request.complete(client.request_body(), core.now())?;
+    // The certificate is for one host, and each name of a request has to be that.
+    if request.inside().is_some() && !original::host_agrees(request) {
+        return Err(ErrorPage::Misdirected);
+    }
     if request.snapshot().config.host_verify_strict && !original::host_agrees(request) {
         return Err(ErrorPage::HostConflict);
+    }
+    // What is inside of a tunnel comes from the client itself.
+    if let Some(indirect) = request.inside().map(|inside| inside.connect.indirect_client) {
+        request.indirect_client = indirect;
+        return Ok(());
     }
     request.indirect_client = match &request.snapshot().follow_forwarded_for {
         Some(trusted) => indirect::client(trusted, request),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{self, Counter, Counters};
-use humboldt_conf::Config;
+use humboldt_conf::{Config, HttpPort};
 use humboldt_helpers::Helpers;
 use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
@@ -53,9 +53,11 @@ fn begin(snapshot: &Snapshot, cores: usize, earlier: Option<&Snapshot>) {
 }
 
 /// Whether the program has private keys of certificates in its memory.
-fn has_private_keys(config: &humboldt_conf::Config) -> bool {
+fn has_private_keys(config: &Config) -> bool {
     let mut peers = config.cache_peer.iter().filter_map(|peer| peer.tls.as_ref());
+    let signs = |port: &HttpPort| port.bump.as_ref().is_some_and(|bump| bump.certificate.is_some());
     !config.https_port.is_empty()
+        || config.http_port.iter().any(signs)
         || config.tls_outgoing_options.certificate.is_some()
         || peers.any(|tls| tls.certificate.is_some())
 }

@@ -60,8 +60,11 @@ impl<'a> Transaction<'a> {
         Self { core, client, request, pump: None, tunnel: None, is_over: false }
     }
 
-    /// Ends the transaction: counts and logs it.
+    /// Ends the transaction: counts and logs it, unless another one does.
     pub(crate) fn end(mut self, outcome: Outcome) {
+        if self.is_over {
+            return;
+        }
         if let Some(cut) = outcome.cut {
             self.client.reset(cut.reset_reason());
             self.core.shared.times.record_cut(self.core.id, cut);
@@ -72,6 +75,19 @@ impl<'a> Transaction<'a> {
     /// Ends the transaction without a line: another one continues the answer.
     pub(crate) fn suspend(mut self) {
         self.is_over = true;
+    }
+
+    /// The connection goes on inside of its tunnel: the line is written when that has begun.
+    pub(crate) fn leave_line(&mut self, outcome: Outcome) -> Unlogged {
+        self.is_over = true;
+        let (core, request) = (Rc::clone(self.core), Rc::clone(self.request));
+        Unlogged { core, request, outcome: Some(outcome) }
+    }
+
+    /// The same request under another name, which has the line in the log.
+    pub(crate) fn renamed<'r>(&'r mut self, request: &'r Rc<Request>) -> Transaction<'r> {
+        self.is_over = true;
+        Transaction::new(self.core, self.client, request)
     }
 
     /// The result of `work`; `None` if the client leaves first. Every wait of a handler goes
@@ -103,6 +119,35 @@ impl Drop for Transaction<'_> {
         if !self.is_over {
             self.log(Outcome::local(Tag::None, 0).cut_off(Cut::of_a_dropped_task()));
         }
+    }
+}
+
+/// A transaction that has ended, but for its line.
+pub(crate) struct Unlogged {
+    core: Rc<Core>,
+    request: Rc<Request>,
+    outcome: Option<Outcome>,
+}
+
+impl Unlogged {
+    /// Writes the line. `cut`: why the connection has ended before anything was asked.
+    pub(crate) fn write(mut self, cut: Option<Cut>) {
+        self.write_once(cut);
+    }
+
+    fn write_once(&mut self, cut: Option<Cut>) {
+        let Some(mut outcome) = self.outcome.take() else { return };
+        if let Some(cut) = cut {
+            outcome = outcome.without_answer(cut);
+            self.core.shared.times.record_cut(self.core.id, cut);
+        }
+        finish(&self.core, &self.request, &outcome);
+    }
+}
+
+impl Drop for Unlogged {
+    fn drop(&mut self) {
+        self.write_once(Some(Cut::of_a_dropped_task()));
     }
 }
 
@@ -198,8 +243,9 @@ fn with_details<'a>(
         request: Some(&request.head.fields),
         response: outcome.content.head().map(|head| head.bytes()),
         certificate: tls.and_then(|tls| tls.certificate.as_ref()),
-        tls: tls.map(|tls| (tls.version, tls.cipher.as_str())),
+        tls: tls.map(|tls| (tls.version, tls.cipher)),
         notes: Some(&request.notes),
+        bump: request.bump(),
         ..record
     }
 }

@@ -14,6 +14,8 @@ use std::thread;
 use humboldt_base::limits::CORES_MAX;
 use tokio::runtime::{Builder, LocalOptions};
 
+use crate::mailbox::with_mailbox;
+
 /// The number of a core, counted from 0. An index into per-core tables.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CoreId(pub usize);
@@ -67,14 +69,15 @@ where
             match runtime {
                 Ok(runtime) => {
                     _ = started.send(Ok(()));
-                    runtime.block_on(main(CoreId(core)));
+                    runtime.block_on(with_mailbox(main(CoreId(core))));
                 }
                 Err(error) => _ = started.send(Err(error)),
             }
         };
         let thread =
             thread::Builder::new().name(format!("core-{core}")).spawn(run).map_err(failed)?;
-        has_started.recv().unwrap_or(Ok(())).map_err(failed)?;
+        let ended = |_| Err(io::Error::other("its thread has ended"));
+        has_started.recv().unwrap_or_else(ended).map_err(failed)?;
         threads.push(thread);
     }
     Ok(Cores { threads })

@@ -222,9 +222,9 @@ impl DeadlineSlot {
         }
     }
 
-    /// Sets the deadline to `after` from now if it was later.
+    /// Sets the deadline to `after` from now if it was later. One that has passed stays so.
     pub fn shorten(&self, after: Duration) {
-        let is_later = |slot: &Slot| slot.due_ms > self.core.due_ms(after);
+        let is_later = |slot: &Slot| !slot.expired && slot.due_ms > self.core.due_ms(after);
         if self.core.table.borrow().slots.get(self.index as usize).is_some_and(is_later) {
             self.arm(after);
         }

@@ -3,17 +3,18 @@
 //!
 //! A task that another thread wakes waits in a queue of its own, out of which the core takes one in
 //! 31 polls while it has work of its own. On a busy core completed writes would pile up there
-//! without end, each with its object. So other threads leave the wakers here and wake one task,
-//! which has its turn after 31 polls at most: it wakes the others on their own thread, where they
-//! queue like everything else.
+//! without end, each with its object. So other threads leave the wakers here and wake the future
+//! that the core runs ([`with_mailbox`]). That one is in no queue: it has its turn after 61 polls
+//! at most. It wakes the others on their own thread, where they queue like everything else.
 //!
 //! A core that blocks on a future, instead of awaiting it, must not wait for one that is woken this
-//! way: the collector would not have its turn.
+//! way: the mailbox would not be emptied. On a runtime without `with_mailbox`, as in tests, a task
+//! empties it, which is in the queue itself.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -29,9 +30,9 @@ struct Mailbox(Mutex<State>);
 struct State {
     /// At most one for each operation or waiting task since the collector had its turn.
     wakers: Vec<Waker>,
-    /// Wakes the task that empties this; taken when that has been done.
+    /// Wakes the future that empties this; taken when that has been done.
     collector: Option<Waker>,
-    /// There is no such task any more.
+    /// There is no such future any more.
     has_ended: bool,
 }
 
@@ -79,6 +80,20 @@ thread_local! {
     static HERE: RefCell<Option<(Id, Arc<Mailbox>)>> = const { RefCell::new(None) };
 }
 
+/// Runs the main future of a core, which has a mailbox from the first poll on.
+pub(crate) async fn with_mailbox<F: Future>(main: F) -> F::Output {
+    let mailbox = Arc::new(Mailbox::default());
+    let own = (Handle::current().id(), Arc::clone(&mailbox));
+    HERE.with(|place| place.borrow_mut().replace(own));
+    let mut collector = Collector { mailbox, wakers: Vec::new() };
+    let mut main = pin!(main);
+    poll_fn(move |context| {
+        collector.collect(context);
+        main.as_mut().poll(context)
+    })
+    .await
+}
+
 /// The mailbox of this core; `None` on a thread that is no core: it has no runtime, or one of
 /// several threads.
 fn here() -> Option<Arc<Mailbox>> {
@@ -120,24 +135,30 @@ impl Mailbox {
     }
 }
 
-/// The task that empties a mailbox. It ends with its runtime.
+/// Empties a mailbox. It ends with its runtime.
 struct Collector {
     mailbox: Arc<Mailbox>,
     /// Kept for its capacity.
     wakers: Vec<Waker>,
 }
 
-impl Future for Collector {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { mailbox, wakers } = self.get_mut();
+impl Collector {
+    fn collect(&mut self, context: &Context<'_>) {
+        let Self { mailbox, wakers } = self;
         {
             let mut state = mailbox.0.lock();
             state.collector = Some(context.waker().clone());
             mem::swap(&mut state.wakers, wakers);
         }
         wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Future for Collector {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.get_mut().collect(context);
         Poll::Pending
     }
 }
@@ -159,7 +180,6 @@ mod models;
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
@@ -197,17 +217,28 @@ mod tests {
         T::Output: 'static,
     {
         const WAITING: usize = 500;
+        const OTHERS: usize = 1000;
         let runtime = runtime();
         for _ in 0..100 {
             runtime.spawn_local(keep_busy());
         }
-        runtime.block_on(async {
+        runtime.block_on(with_mailbox(async {
+            // Others wake many tasks without the mailbox.
+            let woken = Arc::new(tokio::sync::Notify::new());
+            for _ in 0..OTHERS {
+                let woken = Arc::clone(&woken);
+                tokio::task::spawn_local(async move { woken.notified().await });
+            }
             let (waiting, complete) = begin(WAITING);
             let waiting: Vec<_> = waiting.into_iter().map(tokio::task::spawn_local).collect();
             // All of them wait now.
             for _ in 0..50 {
                 tokio::task::yield_now().await;
             }
+            let complete = move || {
+                woken.notify_waiters();
+                complete();
+            };
             thread::spawn(complete).join().expect("joined");
             let mut turns = 0;
             while !waiting.iter().all(tokio::task::JoinHandle::is_finished) {
@@ -215,7 +246,7 @@ mod tests {
                 turns += 1;
             }
             turns
-        })
+        }))
     }
 
     /// A turn is at most 61 polls; of tasks that are woken one in 31 polls, some 250 of them are

@@ -9,9 +9,10 @@
 //! which counts like a store that is under way until the object is handed to the disk: however many
 //! begin at once, no more of them are let in than find room. A place that is given up, because the
 //! client has left or the fetch has failed, goes to the next in line. Whatever makes room has the
-//! line looked at, so nobody waits beside an idle disk. Nobody waits longer than [`WAIT_MAX`]
-//! either: a new object then goes on without a place, and is stored if the queue takes it; a hit
-//! that waits for as long becomes a miss.
+//! line looked at. A place whose object has not come within [`PLACE_AGE_MAX`] counts no longer:
+//! that is how long one can wait beside an idle disk. Nobody waits longer than [`WAIT_MAX`] in all:
+//! a new object then goes on without a place, and is stored if the queue takes it; a hit that waits
+//! for as long becomes a miss.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -33,8 +34,8 @@ use crate::Overload;
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Longest time that a place is kept for an object which has not come: behind a slow server others
-/// would wait for nothing.
-pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_secs(1);
+/// would wait beside an idle disk.
+pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// Most objects that wait for their turn in one directory. Further ones do not wait.
 pub(crate) const TURNS_WAITING_MAX: usize = 1024;
@@ -46,7 +47,7 @@ const OBJECT_BYTES_ABOUT: u64 = 13 * 1024;
 const PLACE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Those who wait look for places that were kept too long no more often than this.
-const LOOK_STEP: Duration = Duration::from_millis(50);
+const LOOK_STEP: Duration = Duration::from_millis(20);
 
 /// The place that an object takes in a queue which is measured in bytes.
 pub(crate) fn place_bytes(body_bytes: Option<u64>) -> u64 {

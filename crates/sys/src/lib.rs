@@ -1,5 +1,6 @@
 //! System calls that need unsafe code or a platform of their own, behind safe types.
 
+pub mod access;
 pub mod aligned;
 pub mod append_buffer;
 pub mod conntrack;

@@ -2,21 +2,23 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
-use humboldt_conf::TlsOutgoing;
+use humboldt_conf::{ServerVerification, TlsOutgoing};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::pki_types::ServerName;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::ALPN;
 use crate::error::SetupProblem;
-use crate::files::Files;
+use crate::files::{self, Files};
+use crate::identity::{Identified, Judge, JudgedLater, identify};
+use crate::intermediates::Completing;
 use crate::provider::{provider, versions};
 use crate::server::identity;
-use crate::sessions::Sessions;
-use crate::system::SystemRoots;
+use crate::sessions::{Proofs, Sessions};
 use crate::verify::Verifier;
 
 /// The next number of settings.
@@ -29,7 +31,13 @@ pub struct ClientSide {
     config: Arc<ClientConfig>,
     number: u32,
     name: Option<ServerName<'static>>,
-    system: Option<Arc<SystemRoots>>,
+    verifier: Arc<dyn Judge>,
+    verification: ServerVerification,
+    /// See [`ClientSide::lenient_config`].
+    lenient: Arc<OnceLock<Arc<ClientConfig>>>,
+    resumes: bool,
+    proofs: Arc<Proofs>,
+    lenient_proofs: Arc<Proofs>,
 }
 
 impl fmt::Debug for ClientSide {
@@ -45,14 +53,13 @@ impl ClientSide {
     /// A file that cannot be read or used.
     pub fn new(options: &TlsOutgoing, files: &dyn Files) -> Result<Self, SetupProblem> {
         let provider = provider(&options.settings);
-        let verifier = Arc::new(Verifier::new(options, &provider, files)?);
-        let system = verifier.system().cloned();
-        let sessions = Sessions::new(Arc::clone(verifier.proofs()));
+        let verifier: Arc<dyn Judge> = Arc::new(Verifier::new(options, &provider, files)?);
+        let proofs = Arc::default();
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(&options.settings))
             .map_err(|error| SetupProblem::Settings(error.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier);
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>);
         let mut config = match &options.certificate {
             Some(pair) => {
                 let own = identity(pair, &provider, files)?;
@@ -63,7 +70,7 @@ impl ClientSide {
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = match options.settings.resumes {
-            true => Resumption::store(Arc::new(sessions)),
+            true => Resumption::store(Arc::new(Sessions::new(Arc::clone(&proofs)))),
             false => Resumption::disabled(),
         };
         let name = match &options.name {
@@ -73,12 +80,73 @@ impl ClientSide {
             ),
             None => None,
         };
-        Ok(Self { config: Arc::new(config), number: NEXT.fetch_add(1, Relaxed), name, system })
+        Ok(Self {
+            config: Arc::new(config),
+            number: NEXT.fetch_add(1, Relaxed),
+            name,
+            verifier,
+            verification: options.verification,
+            lenient: Arc::default(),
+            resumes: options.settings.resumes,
+            proofs,
+            lenient_proofs: Arc::default(),
+        })
+    }
+
+    /// The same, and the certificates of a file may stand for those that servers fail to send.
+    ///
+    /// # Errors
+    /// A file that cannot be read or used.
+    pub fn with_intermediates(self, path: &str, files: &dyn Files) -> Result<Self, SetupProblem> {
+        let verifier = Completing::new(self.verifier, files::certificates(files, path)?);
+        let verifier: Arc<dyn Judge> = Arc::new(verifier);
+        let mut config = ClientConfig::clone(&self.config);
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::clone(&verifier) as Arc<dyn ServerCertVerifier>);
+        Ok(Self { config: Arc::new(config), verifier, lenient: Arc::default(), ..self })
     }
 
     /// For a connection.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
+    }
+
+    /// For a connection whose server is judged after the handshake, by [`ClientSide::identify`].
+    /// Such connections have sessions of their own: a connection of the other kind never goes on
+    /// with one that nobody has judged.
+    pub fn lenient_config(&self) -> Arc<ClientConfig> {
+        let make = || {
+            let mut config = ClientConfig::clone(&self.config);
+            let verifier = JudgedLater(Arc::clone(&self.verifier));
+            config.dangerous().set_certificate_verifier(Arc::new(verifier));
+            if self.resumes {
+                let sessions = Sessions::new(Arc::clone(&self.lenient_proofs));
+                config.resumption = Resumption::store(Arc::new(sessions));
+            }
+            Arc::new(config)
+        };
+        Arc::clone(self.lenient.get_or_init(make))
+    }
+
+    /// Judges the certificates that a server has shown, its own first, for `host` and for the
+    /// present moment. They are those of a handshake with [`ClientSide::lenient_config`], or were
+    /// seen on the way ([`read_server_flight`](crate::read_server_flight)); then nobody has proved
+    /// that they are the server's.
+    pub fn identify(&self, host: &[u8], chain: &[CertificateDer<'_>]) -> Option<Identified> {
+        let name = self.name_for(host)?;
+        Some(identify(&*self.verifier, self.verification, chain, &name, UnixTime::now()))
+    }
+
+    /// Notes that the server of `host` has just proved in a handshake of its own that it has the
+    /// key of the first of these certificates. Only then may its sessions be taken up.
+    /// `is_lenient`: under [`ClientSide::lenient_config`].
+    pub fn has_proved(&self, host: &[u8], chain: &[CertificateDer<'_>], is_lenient: bool) {
+        let (Some(name), Some((own, others))) = (self.name_for(host), chain.split_first()) else {
+            return;
+        };
+        let proofs = if is_lenient { &self.lenient_proofs } else { &self.proofs };
+        proofs.note(&name, own, others, UnixTime::now());
     }
 
     /// The number of these settings, which no others of this process have, and which is never 0. A
@@ -87,10 +155,11 @@ impl ClientSide {
         self.number
     }
 
-    /// The authorities of the system, if servers are verified by them and nobody has read them. A
-    /// thread that may block does that before a connection is made.
-    pub fn unread_authorities(&self) -> Option<Arc<SystemRoots>> {
-        self.system.as_ref().filter(|system| !system.are_read()).cloned()
+    /// Makes them ready to verify servers, if they are not. A thread that may block does that
+    /// before a connection is made.
+    pub fn unprepared(&self) -> Option<impl FnOnce() + Send + 'static> {
+        let verifier = (!self.verifier.is_ready()).then(|| Arc::clone(&self.verifier))?;
+        Some(move || verifier.prepare())
     }
 
     /// The name that the certificate of `host` must have: that of the settings, or the host's.

@@ -71,6 +71,17 @@ pub enum SetupProblem {
         /// Path of the key.
         key: String,
     },
+    /// Certificates are to be signed with a certificate that may not sign any.
+    #[error(
+        "{file} cannot sign certificates: {why}; `humboldt ca new` makes an authority that can, \
+         and `generate-host-certificates=off` sends this one to all clients"
+    )]
+    NoSigner {
+        /// Its path.
+        file: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// A list of revoked certificates that cannot be read.
     #[error("{file} has no list of revoked certificates that can be read")]
     BadRevocations {

@@ -209,10 +209,12 @@ impl From<&Error> for Fault {
 
 fn alert_name(alert: AlertDescription) -> String {
     let mut name = String::new();
+    let mut was_upper = true;
     for letter in format!("{alert:?}").chars() {
-        if letter.is_ascii_uppercase() && !name.is_empty() {
+        if letter.is_ascii_uppercase() && !was_upper {
             name.push(' ');
         }
+        was_upper = letter.is_ascii_uppercase();
         name.extend(letter.to_lowercase());
     }
     name

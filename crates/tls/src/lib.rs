@@ -4,24 +4,39 @@
 //! The library is rustls. What its settings are made from are the contents of files: reading them
 //! is the caller's part ([`Files`]), so that tests need none.
 
+mod authority;
 mod certificates;
+mod ciphers;
 mod client;
 mod error;
 mod fault;
 mod files;
+mod flight;
+mod hello;
+mod identity;
+mod intermediates;
 mod named;
 mod provider;
+mod records;
 mod server;
 mod sessions;
 mod stapled;
 mod system;
 mod verify;
 
+pub use authority::{
+    BumpAuthority, Leaf, LeafChanges, LeafFault, LeafWish, NewAuthority, make_authority,
+};
 pub use certificates::certificate_facts;
+pub use ciphers::cipher_name;
 pub use client::ClientSide;
 pub use error::{SetupError, SetupProblem};
 pub use fault::{CertificateFault, Fault};
 pub use files::{Files, OnDisk};
+pub use flight::{FLIGHT_BYTES_MAX, ServerFlight, read_server_flight};
+pub use hello::{HELLO_BYTES_MAX, read_client_hello};
+pub use identity::Identified;
+pub use records::NotTls;
 pub use server::ServerSide;
 pub use system::{SystemFiles, SystemRoots};
 

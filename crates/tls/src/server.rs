@@ -88,6 +88,11 @@ impl ServerSide {
         self.demands
     }
 
+    /// Settings that are made elsewhere.
+    pub(crate) fn of(config: ServerConfig) -> Self {
+        Self { config: Arc::new(config), demands: 0 }
+    }
+
     /// For a connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
@@ -128,7 +133,12 @@ fn named(identity: CertifiedKey) -> Named {
 fn staple(named: &mut Named, file: &str, files: &dyn Files) -> Result<(), SetupProblem> {
     let mut key = CertifiedKey::clone(&named.key);
     let Some(own) = key.cert.first() else { return Ok(()) };
-    let Stapled { answer, until_s } = Stapled::new(files, file, own, UnixTime::now())?;
+    let Stapled { answer, until_s } = Stapled::new(files, file, own)?;
+    if until_s <= UnixTime::now().as_secs() {
+        // A port without it serves its clients; no port would not.
+        tracing::warn!("{file}: this answer of OCSP is too old, and is not sent: renew the file");
+        return Ok(());
+    }
     key.ocsp = Some(answer);
     let (key, file) = (Arc::new(key), file.to_owned());
     named.stapled = Some(WithAnswer { key, until_s, file, told: AtomicBool::new(false) });
@@ -161,7 +171,8 @@ fn client_verifier(
     unusable.tell(location);
     if clients.trusts_system {
         // Clients are told whom a certificate may be from, so it must be known now.
-        roots.roots.extend(files.system_roots().read().roots.iter().cloned());
+        let system = files.system_roots().read();
+        roots.roots.extend(system.iter().flat_map(|system| system.roots.iter().cloned()));
     }
     if roots.is_empty() {
         return Err(SetupProblem::NoAuthority);

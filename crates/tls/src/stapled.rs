@@ -3,9 +3,10 @@
 //!
 //! The signature is not verified: only clients rely on it, and they verify it. What is checked here
 //! is what makes clients fail: an answer for another certificate, one that says anything but
-//! `good`, and one that is too old.
+//! `good`. One that is too
+//! old stops nothing: it is not sent, and the log says so.
 
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 use x509_parser::asn1_rs::{Any, Class, FromDer, Tag};
@@ -32,20 +33,16 @@ pub(crate) struct Stapled {
 }
 
 impl Stapled {
-    /// The answer in a file, in DER, for this certificate.
+    /// The answer in a file, in DER, for this certificate. It may be too old.
     pub(crate) fn new(
         files: &dyn Files,
         path: &str,
         own: &CertificateDer<'_>,
-        now: UnixTime,
     ) -> Result<Self, SetupProblem> {
         let answer = files::read(files, path)?;
         let bad = |why| SetupProblem::BadOcsp { file: path.to_owned(), why };
         let until_s = good_until(&answer, own).map_err(bad)?;
-        match until_s > now.as_secs() {
-            true => Ok(Self { answer, until_s }),
-            false => Err(bad("it is too old")),
-        }
+        Ok(Self { answer, until_s })
     }
 }
 

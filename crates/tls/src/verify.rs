@@ -18,7 +18,7 @@ use x509_parser::public_key::PublicKey;
 use crate::error::SetupProblem;
 use crate::fault::{SelfSigned, WeakKey};
 use crate::files::{self, Authorities, Files};
-use crate::sessions::Proofs;
+use crate::identity::{Asked, Judge, Lists};
 use crate::system::SystemRoots;
 
 /// The shortest key of RSA that is taken.
@@ -31,8 +31,9 @@ pub(crate) struct Verifier {
     own: RootCertStore,
     /// Those of the system, if they count too.
     system: Option<Arc<SystemRoots>>,
-    /// Made from both when the first server is verified. `None`: nobody is trusted.
-    chains: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
+    /// Made from both: at once where the system does not count, otherwise before the first server
+    /// is verified.
+    chains: OnceLock<Chains>,
     /// Certificates that are trusted as they are, if a server shows one. OpenSSL accepts a server's
     /// own certificate in `cafile=`, and so do many configurations.
     trusted: Vec<CertificateDer<'static>>,
@@ -40,7 +41,6 @@ pub(crate) struct Verifier {
     checks_whole_chain: bool,
     verification: ServerVerification,
     provider: Arc<CryptoProvider>,
-    proofs: Arc<Proofs>,
 }
 
 impl Verifier {
@@ -62,64 +62,71 @@ impl Verifier {
             checks_whole_chain: options.checks_whole_chain,
             verification: options.verification,
             provider: Arc::clone(provider),
-            proofs: Arc::default(),
         };
-        // Errors of the lists show now, although the authorities are not there yet.
-        verifier.build(Arc::new(RootCertStore { roots: vec![nobody()] }))?;
+        match verifier.system {
+            // Errors of the lists show now, although the authorities are not there yet.
+            Some(_) => {
+                verifier.build(Lists::All, &Arc::new(RootCertStore { roots: vec![nobody()] }))?;
+            }
+            None => {
+                let chains = verifier.chains_of(&Arc::new(verifier.own.clone()))?;
+                _ = verifier.chains.set(chains);
+            }
+        }
         Ok(verifier)
     }
 
-    /// When servers have proved who they are.
-    pub(crate) fn proofs(&self) -> &Arc<Proofs> {
-        &self.proofs
-    }
-
-    /// The authorities of the system, if servers are verified by them.
-    pub(crate) fn system(&self) -> Option<&Arc<SystemRoots>> {
-        self.system.as_ref()
-    }
-
-    fn build(&self, roots: Arc<RootCertStore>) -> Result<Arc<WebPkiServerVerifier>, SetupProblem> {
-        let provider = Arc::clone(&self.provider);
+    fn build(
+        &self,
+        lists: Lists,
+        roots: &Arc<RootCertStore>,
+    ) -> Result<Arc<WebPkiServerVerifier>, SetupProblem> {
+        let (roots, provider) = (Arc::clone(roots), Arc::clone(&self.provider));
         let mut builder = WebPkiServerVerifier::builder_with_provider(roots, provider);
-        if !self.revocations.is_empty() {
+        if !self.revocations.is_empty() && lists != Lists::No {
             let revocations = self.revocations.iter().cloned();
             builder = builder.with_crls(revocations).enforce_revocation_expiration();
-            if !self.checks_whole_chain {
+            if !self.checks_whole_chain || lists == Lists::OfServer {
                 builder = builder.only_check_end_entity_revocation();
             }
         }
         builder.build().map_err(|error| SetupProblem::Settings(error.to_string()))
     }
 
-    fn chains(&self) -> Option<&Arc<WebPkiServerVerifier>> {
-        let chains = self.chains.get_or_init(|| {
-            let roots = match &self.system {
-                Some(system) if self.own.is_empty() => Arc::clone(system.read()),
-                Some(system) => {
-                    let mut roots = RootCertStore::clone(system.read());
-                    roots.roots.extend(self.own.roots.iter().cloned());
-                    Arc::new(roots)
-                }
-                None => Arc::new(self.own.clone()),
-            };
-            // It fails where there is no authority at all.
-            self.build(roots).ok()
-        });
-        chains.as_ref()
+    /// What verifies by these authorities.
+    fn chains_of(&self, roots: &Arc<RootCertStore>) -> Result<Chains, SetupProblem> {
+        if roots.is_empty() {
+            return Ok(Chains::default());
+        }
+        let all = Some(self.build(Lists::All, roots)?);
+        if self.revocations.is_empty() {
+            return Ok(Chains { of_server: all.clone(), without: all.clone(), all });
+        }
+        let of_server = match self.checks_whole_chain {
+            true => Some(self.build(Lists::OfServer, roots)?),
+            false => all.clone(),
+        };
+        Ok(Chains { all, of_server, without: Some(self.build(Lists::No, roots)?) })
     }
 
-    fn verify_chain(
-        &self,
-        own: &CertificateDer<'_>,
-        chain: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<(), Error> {
+    /// `None`: the authorities cannot be read at present.
+    fn chains(&self) -> Option<&Chains> {
+        if let Some(chains) = self.chains.get() {
+            return Some(chains);
+        }
+        let mut roots = self.system.as_ref()?.read()?;
+        if !self.own.is_empty() {
+            Arc::make_mut(&mut roots).roots.extend(self.own.roots.iter().cloned());
+        }
+        let chains = self.chains_of(&roots).ok()?;
+        Some(self.chains.get_or_init(|| chains))
+    }
+
+    fn verify_chain(&self, lists: Lists, asked: &Asked<'_>, now: UnixTime) -> Result<(), Error> {
         let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
-        let verified = match self.chains() {
-            Some(chains) => chains.verify_server_cert(own, chain, name, ocsp, now).map(drop),
+        let &Asked { own, others, name } = asked;
+        let verified = match self.chains().and_then(|chains| chains.by(lists)) {
+            Some(chains) => chains.verify_server_cert(own, others, name, &[], now).map(drop),
             None => unknown,
         };
         let Err(Error::InvalidCertificate(error)) = &verified else { return verified };
@@ -134,12 +141,24 @@ impl Verifier {
             _ if self.trusts(own) && self.revocations.is_empty() && is_about_issuer(error) => {
                 self.verify_trusted(own, name, now)
             }
-            _ if is_about_issuer(error) && is_self_signed(own) => {
+            _ if is_about_issuer(error) && self.is_self_signed(own) => {
                 let other = OtherError(Arc::new(SelfSigned));
                 Err(Error::InvalidCertificate(CertificateError::Other(other)))
             }
             _ => verified,
         }
+    }
+
+    /// Whether a certificate is signed with its own key. One that only says so can be anybody's.
+    fn is_self_signed(&self, own: &CertificateDer<'_>) -> bool {
+        let Ok((_, own)) = x509_parser::parse_x509_certificate(own) else { return false };
+        if own.subject() != own.issuer() {
+            return false;
+        }
+        let key = &own.public_key().subject_public_key.data;
+        let (message, signature) = (own.tbs_certificate.as_ref(), &own.signature_value.data);
+        let mut algorithms = self.provider.signature_verification_algorithms.all.iter();
+        algorithms.any(|one| one.verify_signature(key, message, signature).is_ok())
     }
 
     fn trusts(&self, own: &CertificateDer<'_>) -> bool {
@@ -172,19 +191,51 @@ impl Verifier {
     }
 }
 
+impl Judge for Verifier {
+    fn verify_by(&self, lists: Lists, asked: &Asked<'_>, time: UnixTime) -> Result<(), Error> {
+        match self.verification {
+            ServerVerification::None => Ok(()),
+            _ => self.verify_chain(lists, asked, time),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.chains.get().is_some() || self.verification == ServerVerification::None
+    }
+
+    fn prepare(&self) {
+        _ = self.chains();
+    }
+}
+
+/// The verification of chains, with lists of revocations and without. `None`: nobody is trusted.
+#[derive(Debug, Default)]
+struct Chains {
+    all: Option<Arc<WebPkiServerVerifier>>,
+    of_server: Option<Arc<WebPkiServerVerifier>>,
+    without: Option<Arc<WebPkiServerVerifier>>,
+}
+
+impl Chains {
+    fn by(&self, lists: Lists) -> Option<&Arc<WebPkiServerVerifier>> {
+        match lists {
+            Lists::All => self.all.as_ref(),
+            Lists::OfServer => self.of_server.as_ref(),
+            Lists::No => self.without.as_ref(),
+        }
+    }
+}
+
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.verification != ServerVerification::None {
-            self.verify_chain(end_entity, intermediates, server_name, ocsp_response, now)?;
-        }
-        self.proofs.note(server_name, end_entity, intermediates, now);
+        self.verify_by(Lists::All, &Asked { own, others, name }, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -236,11 +287,6 @@ fn named(error: Error, own: &CertificateDer<'_>) -> Error {
         }
         _ => error,
     }
-}
-
-fn is_self_signed(own: &CertificateDer<'_>) -> bool {
-    x509_parser::parse_x509_certificate(own)
-        .is_ok_and(|(_, certificate)| certificate.subject() == certificate.issuer())
 }
 
 /// An authority that has signed nothing.
@@ -298,7 +344,7 @@ mod tests {
         static READS: AtomicUsize = AtomicUsize::new(0);
         fn source() -> SystemFiles {
             READS.fetch_add(1, SeqCst);
-            SystemFiles { certificates: vec![authority().der().clone()], problems: Vec::new() }
+            SystemFiles { certificates: vec![authority().der().clone()], ..SystemFiles::default() }
         }
         let files = InMemory { file: Vec::new(), system: Arc::new(SystemRoots::new(source)) };
         let new = |options: TlsOutgoing| {
@@ -328,7 +374,9 @@ mod tests {
         };
         // The library refuses it in words of its own, which are known here.
         let verifier = Verifier::new(&trusting, &provider, &files).expect("settings");
-        let Some(chains) = verifier.chains() else { panic!("an authority is trusted") };
+        let Some(chains) = verifier.chains().and_then(|chains| chains.by(Lists::All)) else {
+            panic!("an authority is trusted")
+        };
         let name = ServerName::try_from("a.test").expect("a name");
         let refused = chains.verify_server_cert(own.der(), &[], &name, &[], UnixTime::now());
         let Err(Error::InvalidCertificate(error)) = &refused else { panic!("{refused:?}") };

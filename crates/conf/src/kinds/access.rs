@@ -82,7 +82,7 @@ impl Kind for ManagerPasswords {
 
 impl Kind for MissingFilters {
     type Out = Vec<MissingFilter>;
-    const NAME: &'static str = "`adaptation` or `ssl_bump`";
+    const NAME: &'static str = "`adaptation`, `ssl_bump` or `sslcrtvalidator_program`";
 
     fn apply(out: &mut Vec<MissingFilter>, line: &mut Line<'_>) -> Result<(), Problem> {
         let mut next = Some(line.expect("a filter")?);
@@ -156,7 +156,7 @@ pub(super) fn read_rule(line: &mut Line<'_>) -> Result<AccessRule, Problem> {
 }
 
 /// The line of a rule as it is shown to people.
-fn source(line: &Line<'_>, action: &Token, terms: &[AclTerm]) -> Arc<RuleSource> {
+pub(super) fn source(line: &Line<'_>, action: &Token, terms: &[AclTerm]) -> Arc<RuleSource> {
     let mut text = format!("{} {}", line.name.text, action.text);
     for term in terms {
         text.push_str(if term.negated { " !" } else { " " });
@@ -317,11 +317,29 @@ mod tests {
             ("access_log /x squid up2", 1),
             ("access_log /x squid way !err", 0),
             ("http_reply_access deny err", 1),
+            ("on_unsupported_protocol tunnel err", 0),
+            ("on_unsupported_protocol tunnel way", 1),
             ("tcp_outgoing_address 127.0.0.1 way", 1),
         ] {
             let found = errors(&format!("{acls}{rule}\n"));
             assert_eq!(found.len(), wrong, "{rule}: {found:?}");
             assert!(found.iter().all(|one| one.contains(" can decide about")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_about_answers_is_refused_where_they_are_judged() {
+        let acls = "acl enc connections_encrypted\nacl any any-of localhost enc\n";
+        for (rule, wrong) in [
+            ("http_access deny !enc", 0),
+            ("http_access deny any", 0),
+            ("http_reply_access deny !enc", 1),
+            ("http_reply_access deny any", 1),
+            ("access_log /x squid enc", 1),
+        ] {
+            let found = errors(&format!("{acls}{rule}\n"));
+            assert_eq!(found.len(), wrong, "{rule}: {found:?}");
+            assert!(found.iter().all(|one| one.contains("say that of answers")), "{found:?}");
         }
     }
 

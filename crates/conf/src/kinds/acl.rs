@@ -8,7 +8,7 @@ use crate::line::{Line, Token};
 use crate::lists::{List, Need};
 use crate::state::KnownAcl;
 use crate::suggest::suggest;
-use crate::types::{AclDef, AclFlags, AclKind};
+use crate::types::{AclDef, AclFlags, AclKind, ServerNameFrom};
 
 /// Definitions of ACLs; lines with the same name add up.
 pub(crate) struct Acls;
@@ -66,7 +66,11 @@ impl Kind for Acls {
             );
             line.warn(&name, why, None);
         }
-        if def.values.is_empty() && def.annotations.is_empty() && !def.flags.every_user {
+        if kind == AclKind::ConnectionsEncrypted {
+            if !def.values.is_empty() {
+                line.warn(&name, format!("`{}` takes no values", name.text), None);
+            }
+        } else if def.values.is_empty() && def.annotations.is_empty() && !def.flags.every_user {
             line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
         }
         remember_usability(kind, index, out, line);
@@ -118,6 +122,7 @@ fn find_or_define(
         index,
         unusable: None,
         answers: None,
+        requests: None,
         only: Vec::new(),
         ignores_case: false,
         needs: Vec::new(),
@@ -151,7 +156,8 @@ fn read_flags(
                 "-n" => is_lookup_kind(kind),
                 _ if is_list_flag(flag) => kind == AclKind::Note || kind.annotates(),
                 "-s" => kind == AclKind::MaxUserIp,
-                _ => flag.starts_with("--"),
+                "-sha1" => kind == AclKind::ServerCertFingerprint,
+                _ => is_server_name(kind) && ServerNameFrom::from_flag(flag).is_some(),
             }
         };
         if !known(&token.text) {
@@ -166,8 +172,16 @@ fn read_flags(
             "-i" => flags.ignore_case = true,
             "-s" => flags.strict = true,
             flag if is_list_flag(flag) => flags.delimiters = Some(read_delimiters(&token)?),
-            // Of kinds that no rule may use yet.
-            _ => {}
+            // The only digest there is.
+            "-sha1" => {}
+            flag => {
+                let from = ServerNameFrom::from_flag(flag).unwrap_or_default();
+                if flags.server_name != ServerNameFrom::Any && flags.server_name != from {
+                    let why = "the name of the server can come from one place only";
+                    return Err(token.error(why).with_help("write one of these flags"));
+                }
+                flags.server_name = from;
+            }
         }
     }
     Ok(flags)
@@ -195,6 +209,10 @@ fn read_external(
     };
     values.push(token.text);
     Ok(*needs_user)
+}
+
+fn is_server_name(kind: AclKind) -> bool {
+    matches!(kind, AclKind::SslServerName | AclKind::SslServerNameRegex)
 }
 
 fn is_user_kind(kind: AclKind) -> bool {
@@ -327,6 +345,9 @@ fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.every_user |= flags.every_user;
     into.strict |= flags.strict;
     into.needs_user |= flags.needs_user;
+    if flags.server_name != ServerNameFrom::Any {
+        into.server_name = flags.server_name;
+    }
     if flags.delimiters.is_some() {
         into.delimiters = flags.delimiters;
     }
@@ -389,9 +410,12 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
     let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
     let needs = needs_of(&own, def, &members);
     let only = only_of(&own, kind, &members);
+    let requests = kind.is_about_requests().then(|| own.clone());
+    let requests = requests.or_else(|| members.iter().find_map(|member| member.requests.clone()));
     let answers = kind.is_about_answers().then_some((own, kind));
     let answers = answers.or_else(|| members.iter().find_map(|member| member.answers.clone()));
     if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
+        known.requests = requests;
         known.unusable = unusable;
         known.answers = answers;
         known.only = only;
@@ -410,14 +434,16 @@ fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need
     needs
 }
 
-/// The lists that alone can decide about an ACL or its members, each once, with the first such ACL
-/// in words.
-fn only_of(own: &str, kind: AclKind, members: &[&KnownAcl]) -> Vec<(String, List)> {
-    let mut only: Vec<_> =
-        kind.only_list().map(|list| (own.to_owned(), list)).into_iter().collect();
-    for (what, list) in members.iter().flat_map(|member| &member.only) {
-        if only.iter().all(|(_, known)| known != list) {
-            only.push((what.clone(), *list));
+/// The lists that alone can decide about an ACL or its members, each choice once, with the first
+/// such ACL in words.
+fn only_of(own: &str, kind: AclKind, members: &[&KnownAcl]) -> Vec<(String, &'static [List])> {
+    let mut only = match kind.only_lists() {
+        [] => Vec::new(),
+        lists => vec![(own.to_owned(), lists)],
+    };
+    for (what, lists) in members.iter().flat_map(|member| &member.only) {
+        if only.iter().all(|(_, known)| known != lists) {
+            only.push((what.clone(), *lists));
         }
     }
     only

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use super::marks::read_mark;
 use crate::diagnostics::Problem;
-use crate::hardware::{parse_eui48, parse_eui64};
+use crate::hardware::{parse_eui48, parse_eui64, parse_fingerprint};
 use crate::line::{Line, Token};
 use crate::suggest::suggest;
+use crate::tls_errors::{all_tls_errors, is_found_here, tls_error_names};
 use crate::types::{AclKind, is_initiator};
 
 /// Ways to write "any address" that old files use.
@@ -34,11 +35,13 @@ pub(super) fn check_value(
         AclKind::MaxConn | AclKind::MaxUserIp => check_number(value)?,
         AclKind::Random => check_probability(value)?,
         AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => {
-            check_domain(value, line)
+            check_domain(value, line);
         }
         AclKind::Arp => check_hardware(value, parse_eui48(&value.text).is_some())?,
         AclKind::ClientConnectionMark => drop(read_mark(value)?),
         AclKind::Eui64 => check_hardware(value, parse_eui64(&value.text).is_some())?,
+        AclKind::SslError => check_tls_error(value, line)?,
+        AclKind::ServerCertFingerprint => check_fingerprint(value)?,
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}
     }
@@ -58,6 +61,31 @@ fn check_hardware(value: &Token, is_one: bool) -> Result<(), Problem> {
     }
     let why = format!("`{}` is not a hardware address", value.text);
     Err(value.error(why).with_help("write 00:11:22:33:44:55, with colons"))
+}
+
+fn check_fingerprint(value: &Token) -> Result<(), Problem> {
+    if parse_fingerprint(&value.text).is_some() {
+        return Ok(());
+    }
+    let why = format!("`{}` is not a fingerprint of SHA-1", value.text);
+    Err(value.error(why).with_help(
+        "write 20 bytes such as 9A:0B:…, as `openssl x509 -noout -fingerprint -sha1` does",
+    ))
+}
+
+fn check_tls_error(value: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
+    let Some(names) = tls_error_names(&value.text) else {
+        let why = format!("`{}` is not the name of a fault of certificates", value.text);
+        return Err(match suggest(&value.text, all_tls_errors()) {
+            Some(name) => value.error(why).with_help(format!("did you mean `{name}`?")),
+            None => value.error(why).with_help("docs/tls.md has the names"),
+        });
+    };
+    if !is_found_here(&names) {
+        let message = format!("nothing here finds the fault `{}`: this never matches", value.text);
+        line.note(value, message, None);
+    }
+    Ok(())
 }
 
 fn check_word(kind: AclKind, words: &[&str], value: &Token) -> Result<(), Problem> {
@@ -309,6 +337,23 @@ mod tests {
         assert!(!outcome("eui64 02:11:22:ff:fe:33:44:55").0 && outcome("eui64 ::1").0);
         assert_eq!(outcome("transaction_initiator client all"), (false, 0, 0));
         assert_eq!(outcome("transaction_initiator certificate-fetching htcp"), (false, 0, 2));
+        let sha1 = "9A:0B:".repeat(9) + "9a:0b";
+        assert_eq!(outcome(&format!("server_cert_fingerprint -sha1 {sha1}")), (false, 0, 0));
+        assert!(outcome("server_cert_fingerprint 9A:0B").0);
+        assert!(outcome(&format!("server_cert_fingerprint -sha256 {sha1}")).0);
+        assert_eq!(outcome("ssl_error X509_V_ERR_CERT_HAS_EXPIRED certUntrusted"), (false, 0, 0));
+        assert_eq!(outcome("ssl_error X509_V_ERR_INVALID_CA"), (false, 0, 1));
+        assert!(outcome("ssl_error X509_V_ERR_CERT_EXPIRED").0);
+        assert_eq!(outcome("at_step SslBump1 SslBump3 GeneratingCONNECT"), (false, 0, 0));
+        assert!(outcome("at_step sslbump1").0 && outcome("at_step SslBump4").0);
+        assert_eq!(outcome("connections_encrypted"), (false, 0, 0));
+        assert_eq!(outcome("connections_encrypted on"), (false, 1, 0));
+        for flag in ["--client-requested", "--server-provided", "--consensus", "-n"] {
+            assert_eq!(outcome(&format!("ssl::server_name {flag} .a.test")), (false, 0, 0));
+            assert_eq!(outcome(&format!("ssl::server_name_regex {flag} -i a")), (false, 0, 0));
+        }
+        assert!(outcome("ssl::server_name --consensus --client-requested a").0);
+        assert!(outcome("ssl::server_name --consensu a").0 && outcome("dstdomain --consensus a").0);
         assert!(outcome("transaction_initiator clients").0);
         assert!(outcome("transaction_initiator Client").0, "as in Squid");
         assert!(

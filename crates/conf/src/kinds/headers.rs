@@ -2,7 +2,7 @@
 
 use super::Kind;
 use super::access::{read_rule, read_terms};
-use super::logs::check_early_log_format;
+use super::logs::{check_early_log_format, warn_of_hardware_address};
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
 use crate::types::{HeaderAdd, HeaderReplace, HeaderRule};
@@ -48,6 +48,7 @@ impl Kind for HeaderAdds {
         check_field_value(&value)?;
         if value.quoted {
             check_early_log_format(&value, line);
+            warn_of_hardware_address(&value, "all who get this field", line);
         }
         out.push(HeaderAdd {
             header,

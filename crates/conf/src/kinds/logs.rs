@@ -181,6 +181,19 @@ pub(super) fn check_early_log_format(format: &Token, line: &mut Line<'_>) {
     }
 }
 
+/// Warns of a format with the hardware address of the client, for a value that leaves the proxy.
+pub(super) fn warn_of_hardware_address(format: &Token, to: &str, line: &mut Line<'_>) {
+    let (parts, _) = log_parts(&format.text);
+    let is_it = |part: &LogPart<'_>| match part {
+        LogPart::Value(value) => value.code == Some(LogCode::ClientHardware),
+        LogPart::Text(_) => false,
+    };
+    if parts.iter().any(is_it) {
+        let what = format!("`%>eui` tells the hardware address of each client to {to}");
+        line.warn(format, what, Some("leave it out if they need not know the device"));
+    }
+}
+
 impl Kind for LogPath {
     type Out = Option<String>;
     const NAME: &'static str = "path or `none`";
@@ -320,11 +333,30 @@ mod tests {
         };
         let (errors, warnings, text) = found("%ui");
         assert!((errors, warnings) == (0, 1) && text.contains("t:3:17"), "{text}");
-        assert_eq!(found("%<sH %ssl::>sni %{x}ui %<tt").1, 4);
+        assert_eq!(found("%<sH %ssl::>other %{x}ui %<tt").1, 4);
         assert_eq!(found("%zz").0, 1);
         let add = "request_header_add X \"%>a %ui %zz\" all";
         let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{add}\n"));
         assert_eq!((found.count(Severity::Error), found.count(Severity::Warning)), (1, 1));
+    }
+
+    #[test]
+    fn a_hardware_address_that_leaves_the_proxy_is_a_warning() {
+        for (line, wanted) in [
+            ("request_header_add X \"%>eui\" all", 1),
+            ("reply_header_add X \"a%>eui\" all", 1),
+            ("url_rewrite_extras \"%>a %>eui\"", 1),
+            ("store_id_extras \"%>eui\"", 1),
+            ("request_header_add X %>eui all", 0),
+            ("request_header_add X \"%>a\" all", 0),
+            ("logformat x %>eui", 0),
+        ] {
+            let (_, found) =
+                parse_str("t", &format!("http_port 1\nhttp_access allow all\n{line}\n"));
+            let text = found.render(false);
+            assert_eq!(found.count(Severity::Warning), wanted, "{line}: {text}");
+            assert!(!found.has_errors(), "{text}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod auth;
 mod auth_digest;
 mod auth_handshake;
 mod budgets;
+mod bump;
 mod cache_dir;
 mod ciphers;
 mod delays;
@@ -24,6 +25,7 @@ mod network;
 mod options;
 mod pages;
 mod peers;
+mod ports_tls;
 mod queries;
 mod reference;
 mod rewriting;
@@ -39,6 +41,7 @@ pub(crate) use annotations::NoteRules;
 pub(crate) use auth::{AuthParams, check_logins};
 pub(crate) use auth_handshake::{SchemeLists, check_offered, check_passed_logins};
 pub(crate) use budgets::Budgets;
+pub(crate) use bump::{BumpRules, CertAdaptRules, CertSignRules, UnsupportedProtocolRules};
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use delays::{
     ClientDelayRates, ClientDelayRules, ClientPoolCount, DelayClasses, DelayRates, DelayRules,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Kind;
 use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
-use super::tls::{Side, TlsReader};
+use super::ports_tls;
 use super::unix_port;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
@@ -27,10 +27,6 @@ pub(crate) struct ForwardedForKind;
 pub(crate) struct RelaxedParserKind;
 /// A [`UriWhitespace`].
 pub(crate) struct UriWhitespaceKind;
-
-const NO_BUMP: Status = Status::Ignored(
-    "it is for the interception of TLS, which is not implemented; the port serves plain HTTP and CONNECT tunnels",
-);
 
 /// The options of ports of both kinds, in the order of the reference.
 pub(super) const OPTIONS: &[OptionRow] = rows! {
@@ -69,75 +65,6 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
 };
 
-/// Options of TLS on an `http_port`.
-pub(super) const PLAIN: &[OptionRow] = rows! {
-    NO_BUMP => {
-        "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
-        "sslBump" "", "Old name of `ssl-bump`.";
-        "generate-host-certificates" "[=on|off]", "Certificates are made for intercepted hosts.";
-        "dynamic_cert_mem_cache_size" "=SIZE", "Memory for them.";
-        "cert" "=FILE", "Certificate.";
-        "key" "=FILE", "Its key.";
-        "version" "=N", "Versions of TLS.";
-        "options" "=LIST", "Settings of the TLS library.";
-        "cipher" "=LIST", "Ciphers.";
-        "clientca" "=FILE", "Authorities for certificates of clients.";
-        "cafile" "=FILE", "Authorities.";
-        "capath" "=DIR", "Authorities.";
-        "crlfile" "=FILE", "Certificates that are revoked.";
-        "dhparams" "=FILE", "Parameters of the key exchange.";
-        "sslflags" "=LIST", "Settings.";
-        "sslcontext" "=ID", "Identity of sessions.";
-        "tls-*" "[=VALUE]", "Newer names of these.";
-    }
-};
-
-const NO_DH: Status = Status::Ignored(
-    "keys are exchanged over elliptic curves: X25519, P-256, P-384, and with ML-KEM",
-);
-const NO_HOSTS: Status = Status::Ignored("the port has the certificates that it names");
-
-/// Options of TLS on an `https_port`.
-pub(super) const SECURE: &[OptionRow] = rows! {
-    Status::Works => {
-        "tls-cert" "=FILE", "Certificate, in PEM, and behind it those of its authorities. There may be several: the name that the client asks for decides, then the kind of key; without a name that fits it is the first.";
-        "tls-key" "=FILE", "Key of the certificate in front of it, if that is not in the same file. Keys with a passphrase are refused.";
-        "tls-ocsp" "=FILE", "Not in Squid. An answer of OCSP, in DER, that is sent with the certificate in front of it until it is too old.";
-        "tls-min-version" "=1.N", "Oldest version of TLS: 1.2, which is the oldest here, or 1.3.";
-        "tls-options" "=LIST", "As `options`.";
-        "tls-cipher" "=LIST", "As `cipher`.";
-        "tls-cafile" "=FILE", "As `cafile`.";
-        "tls-capath" "=DIR", "As `capath`.";
-        "tls-crlfile" "=FILE", "As `crlfile`.";
-        "tls-flags" "=LIST", "As `sslflags`.";
-        "tls-clientca" "=FILE", "As `clientca`.";
-        "tls-default-ca" "[=off]", "The authorities of the system count for certificates of clients too.";
-        "tls-no-npn" "", "No NPN, the predecessor of ALPN: it is so in any case.";
-        "cert" "=FILE", "Old name of `tls-cert`.";
-        "key" "=FILE", "Old name of `tls-key`.";
-        "version" "=N", "Old form of `tls-min-version`: 1 for all, 6 for TLS 1.2 only.";
-        "options" "=LIST", "Words with `,` or `:` between them: `NO_TLSv1_2`, `NO_TLSv1_3`, `NO_TICKET`, `CIPHER_SERVER_PREFERENCE`. What OpenSSL says of older versions is so in any case.";
-        "cipher" "=LIST", "Ciphers of TLS 1.2, in OpenSSL's language. Those of TLS 1.3 are always offered.";
-        "clientca" "=FILE", "Clients must have a certificate from these authorities.";
-        "cafile" "=FILE", "Authorities for certificates of clients, in place of `clientca`, which still asks for them.";
-        "capath" "=DIR", "The same, one a file.";
-        "crlfile" "=FILE", "Certificates of clients that are revoked, PEM or DER. Then each must be covered by a list that is not too old.";
-        "sslflags" "=LIST", "`CONDITIONAL_AUTH`: clients without a certificate are served. `DELAYED_AUTH`: nobody is asked for one, with a warning. `NO_SESSION_REUSE`, `NO_DEFAULT_CA`, `VERIFY_CRL`, `VERIFY_CRL_ALL`.";
-    }
-    NO_DH => {
-        "tls-dh" "=[CURVE:]FILE", "Parameters of the key exchange.";
-        "dhparams" "=FILE", "Old name of `tls-dh`.";
-    }
-    Status::Ignored("sessions belong to their port anyway") => {
-        "tls-context" "=ID", "Identity of sessions.";
-        "sslcontext" "=ID", "Old name of `tls-context`.";
-    }
-    NO_HOSTS => {
-        "generate-host-certificates" "[=on|off]", "Certificates are made for intercepted hosts.";
-        "dynamic_cert_mem_cache_size" "=SIZE", "Memory for them.";
-    }
-};
-
 impl Kind for Ports {
     type Out = Vec<HttpPort>;
     const NAME: &'static str = "port";
@@ -145,11 +72,7 @@ impl Kind for Ports {
     fn apply(out: &mut Vec<HttpPort>, line: &mut Line<'_>) -> Result<(), Problem> {
         let spec = line.expect("a port")?;
         let mut port = read_spec(&spec)?;
-        while let Some(token) = line.next()? {
-            if options::is_wanted(OPTIONS.iter().chain(PLAIN), &token, line)? {
-                plain_option(&mut port, &token)?;
-            }
-        }
+        ports_tls::plain(&mut port, line)?;
         add(out, port, &spec, line)
     }
 }
@@ -159,42 +82,15 @@ impl Kind for HttpsPorts {
     const NAME: &'static str = "port";
 
     fn apply(out: &mut Vec<HttpPort>, line: &mut Line<'_>) -> Result<(), Problem> {
-        let location = line.location(&line.name.clone());
         let spec = line.expect("a port")?;
-        let mut port = HttpPort { protocol: "https", ..read_spec(&spec)? };
-        let mut tls = TlsReader::default();
-        while let Some(token) = line.next()? {
-            let (name, value) = options::split(&token);
-            if matches!(name, "ssl-bump" | "sslBump" | "intercept" | "transparent" | "tproxy") {
-                return leave_out(&token, line);
-            }
-            if !options::is_wanted(OPTIONS.iter().chain(SECURE), &token, line)? {
-                continue;
-            }
-            let bare = match name {
-                "sslflags" => "flags",
-                name => name.strip_prefix("tls-").unwrap_or(name),
-            };
-            if !tls.option(Side::Port, bare, value, &token, line)? {
-                plain_option(&mut port, &token)?;
-            }
-        }
-        port.tls = Some(Box::new(tls.port(line, location)?));
+        let mut port = HttpPort { protocol: "https", is_https: true, ..read_spec(&spec)? };
+        ports_tls::secure(&mut port, line)?;
         add(out, port, &spec, line)
     }
 }
 
-/// Leaves a port closed whose connections would have to be intercepted.
-fn leave_out(token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
-    let why = "the interception of TLS is not implemented yet";
-    line.warn(token, format!("this port is not opened: {why}"), None);
-    line.state.has_other_ports = true;
-    while line.next()?.is_some() {}
-    Ok(())
-}
-
 /// Takes an option that has nothing to do with TLS.
-fn plain_option(port: &mut HttpPort, token: &Token) -> Result<(), Problem> {
+pub(super) fn plain_option(port: &mut HttpPort, token: &Token) -> Result<(), Problem> {
     let (name, value) = options::split(token);
     let is_taken = mode_option(port, token, name)?
         || unix_port::option(port, token, name, value)?
@@ -548,7 +444,10 @@ mod tests {
         assert!(port("80 intercept defaultsite=x").is_err() && port("80 intercept accel").is_err());
         let (config, found) =
             parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
-        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 3));
+        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 2));
+        let (config, found) =
+            parse_str("t", "http_port 80 cert=/x options=ALL\nhttp_access allow localhost\n");
+        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 2));
     }
 
     #[test]
@@ -566,7 +465,7 @@ mod tests {
         let example = |name: &str| match name {
             "protocol" => "=http",
             "socks" => "=only",
-            "disable-pmtu-discovery" | "connection-auth" => "=off",
+            "disable-pmtu-discovery" | "connection-auth" | "generate-host-certificates" => "=off",
             _ => "=2",
         };
         let line = |option: &str| match option.split('=').next() {
@@ -574,10 +473,14 @@ mod tests {
                 format!("http_port 80 {option}")
             }
             Some("mode" | "user" | "group") => format!("http_port unix:/run/x {option}"),
+            Some("ssl-bump" | "sslBump") => format!("ssl_bump splice all\nhttp_port 80 {option}"),
+            Some("generate-host-certificates" | "dynamic_cert_mem_cache_size") => {
+                format!("ssl_bump splice all\nhttp_port 80 ssl-bump tls-cert=/x {option}")
+            }
             _ => format!("http_port 80 accel {option}"),
         };
         super::super::options::tests::check_rows(
-            super::OPTIONS.iter().chain(super::PLAIN),
+            super::OPTIONS.iter().chain(super::ports_tls::BUMP),
             line,
             example,
         );
@@ -594,7 +497,7 @@ mod tests {
             "default-ca" | "generate-host-certificates" => "=off",
             _ => "=/x",
         };
-        super::super::options::tests::check_rows(super::SECURE, secure, example);
+        super::super::options::tests::check_rows(super::ports_tls::SECURE, secure, example);
     }
 
     #[test]
@@ -634,17 +537,6 @@ mod tests {
         ] {
             let text = parse(line).1.render_from(false, Severity::Error);
             assert!(text.contains(wanted), "{line}: {text}");
-        }
-    }
-
-    #[test]
-    fn an_https_port_that_would_intercept_is_left_closed() {
-        for line in ["https_port 443 intercept ssl-bump cert=/x", "https_port 443 tproxy cert=/x"] {
-            let (config, found) =
-                parse_str("t", &format!("http_port 80\nhttp_access allow all\n{line}\n"));
-            assert_eq!((found.has_errors(), found.count(Severity::Warning)), (false, 1), "{line}");
-            assert!(config.https_port.is_empty());
-            assert!(parse_str("t", &format!("http_access allow all\n{line}\n")).1.has_errors());
         }
     }
 }

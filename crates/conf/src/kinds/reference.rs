@@ -1,6 +1,6 @@
 //! What the reference says about options.
 
-use super::{dir_options, external, helpers, network, options, peers, storage, tls};
+use super::{dir_options, external, helpers, network, options, peers, ports_tls, storage, tls};
 use crate::{external_format, log_codes};
 
 /// Tables of options for the reference, below the directive that has them.
@@ -15,8 +15,8 @@ pub(crate) fn options_table(directive: &str) -> Option<String> {
         "url_rewrite_children" | "store_id_children" => {
             Some(options::docs_table(helpers::CHILDREN))
         }
-        "http_port" => Some(options::docs_table(network::OPTIONS.iter().chain(network::PLAIN))),
-        "https_port" => Some(options::docs_table(network::SECURE)),
+        "http_port" => Some(options::docs_table(network::OPTIONS.iter().chain(ports_tls::BUMP))),
+        "https_port" => Some(options::docs_table(ports_tls::SECURE)),
         "tls_outgoing_options" => Some(options::docs_table(tls::OPTIONS)),
         "refresh_pattern" => Some(options::docs_table(storage::REFRESH_OPTIONS)),
         "logformat" => Some(log_codes::docs_table()),

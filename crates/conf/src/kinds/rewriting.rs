@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Kind;
 use super::helpers::read_children;
-use super::logs::check_early_log_format;
+use super::logs::{check_early_log_format, warn_of_hardware_address};
 use super::units::read_time;
 use crate::diagnostics::Problem;
 use crate::line::{Line, Token};
@@ -61,6 +61,7 @@ impl Kind for EarlyFormat {
     fn apply(out: &mut String, line: &mut Line<'_>) -> Result<(), Problem> {
         let format = line.next_quoted()?.ok_or_else(|| line.missing("a format"))?;
         check_early_log_format(&format, line);
+        warn_of_hardware_address(&format, "the helpers", line);
         *out = format.text;
         Ok(())
     }

@@ -42,6 +42,8 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
 pub(super) struct TlsReader {
     certificates: Vec<CertificateFiles>,
     stapled: Vec<(usize, String)>,
+    /// A key in front of all certificates.
+    early_key: Option<String>,
     settings: TlsSettings,
     authorities: Vec<String>,
     directories: Vec<String>,
@@ -97,14 +99,17 @@ impl TlsReader {
         let missing = || token.error(format!("the value of `{name}` is missing"));
         let text = || value.filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(missing);
         match name {
-            "cert" => self.certificates.push(CertificateFiles { certificate: text()?, key: None }),
+            "cert" => {
+                let key = self.early_key.take();
+                self.certificates.push(CertificateFiles { certificate: text()?, key });
+            }
             "key" => {
-                let without = || {
-                    let problem = token.error("a key belongs to the certificate in front of it");
-                    problem.with_help("write `tls-cert=FILE tls-key=FILE`")
-                };
-                let last = self.certificates.last_mut().ok_or_else(without)?;
-                last.key = Some(text()?);
+                let key = Some(text()?);
+                match self.certificates.last_mut() {
+                    Some(last) => last.key = key,
+                    // Files of old versions of Squid may have it in front of the only certificate.
+                    None => self.early_key = key,
+                }
             }
             "ocsp" if side == Side::Port => {
                 let without = || {
@@ -293,6 +298,10 @@ impl TlsReader {
 
     /// Flags that only make sense with other options.
     fn check(&self, line: &Line<'_>) -> Result<(), Problem> {
+        if self.early_key.is_some() {
+            let problem = line.name.error("a key belongs to the certificate in front of it");
+            return Err(problem.with_help("write `tls-cert=FILE tls-key=FILE`"));
+        }
         if self.checks_crl && self.revocations.is_empty() {
             let problem = line.name.error("revocations are to be looked up, and no file names any");
             return Err(problem.with_help("name one with `crlfile=`"));
@@ -338,6 +347,38 @@ impl TlsReader {
         });
         let (certificates, stapled, settings) = (self.certificates, self.stapled, self.settings);
         Ok(TlsPort { certificates, stapled, settings, clients, location })
+    }
+
+    /// The authority and the settings of a port that intercepts.
+    pub(super) fn bump(
+        self,
+        word: &Token,
+        line: &mut Line<'_>,
+    ) -> Result<(Option<CertificateFiles>, TlsSettings), Problem> {
+        self.check(line)?;
+        if !self.client_authorities.is_empty() {
+            let problem = word.error("clients cannot be asked for certificates with `ssl-bump`");
+            return Err(
+                problem.with_help("remove `clientca=`, or ask on an `https_port` of its own")
+            );
+        }
+        let mut certificates = self.certificates.into_iter();
+        let certificate = certificates.next();
+        if certificates.next().is_some() {
+            let message = "only the first certificate signs: the others have no effect";
+            line.warn(word, message, None);
+        }
+        let judges = !self.authorities.is_empty()
+            || !self.directories.is_empty()
+            || !self.revocations.is_empty()
+            || self.asks_conditionally
+            || self.asks_never;
+        if judges {
+            let message = "options about certificates of clients have no effect with `ssl-bump`";
+            let help = "servers are verified by `tls_outgoing_options cafile=`";
+            line.warn(word, message, Some(help));
+        }
+        Ok((certificate, self.settings))
     }
 
     /// TLS to servers.

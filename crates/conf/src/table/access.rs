@@ -240,7 +240,7 @@ macro_rules! working {
     cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
     /// Filters that the file configures, that are not implemented, and that may be left out: the
     /// messages that they would stop pass. Without it such a file is refused. Not in Squid.
-    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without adaptation|ssl_bump ...";
+    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without adaptation|ssl_bump|sslcrtvalidator_program ...";
         }] }
     };
 }
@@ -249,9 +249,6 @@ pub(super) use working;
 pub(super) const KNOWN: &[Directive] = known! { "Access rules":
     Ignored("what has expired counts no more at once, and leaves its place to others") {
         "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
-    }
-    Ignored("every request is refused with an error page when it is not understood") {
-        "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";
     }
     Ignored("chunked and counted bodies are always framed exactly") {
         "broken_posts", "broken_posts allow|deny [!]ACL ...", "Which requests get an extra CRLF after the body.";

@@ -7,6 +7,7 @@
 
 mod access;
 mod admin;
+mod bump;
 mod cache;
 mod delays;
 mod directive;
@@ -79,9 +80,10 @@ macro_rules! emit {
     };
 }
 
-access::working! { pages_working rewriting_working network_working peers_working delays_working cache_working logs_working timeouts_working admin_working emit => }
+access::working! { pages_working rewriting_working network_working bump_working peers_working delays_working cache_working logs_working timeouts_working admin_working emit => }
 
 use admin::working as admin_working;
+use bump::working as bump_working;
 use cache::working as cache_working;
 use delays::working as delays_working;
 use logs::working as logs_working;
@@ -92,9 +94,10 @@ use rewriting::working as rewriting_working;
 use timeouts::working as timeouts_working;
 
 /// Lists of directives that are only known.
-const KNOWN: [&[Directive]; 8] = [
+const KNOWN: [&[Directive]; 9] = [
     access::KNOWN,
     network::KNOWN,
+    bump::KNOWN,
     peers::KNOWN,
     cache::KNOWN,
     logs::KNOWN,

@@ -101,29 +101,11 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
     Unsupported("FTP is not implemented: this port is not opened") {
         "ftp_port", "ftp_port [ADDRESS:]PORT [MODE] [OPTION ...]", "Where to listen for native FTP.";
     }
-    Unsupported("TLS interception is not implemented, so tunnels pass unread") {
-        "ssl_bump", "ssl_bump ACTION [!]ACL ...", "The treatment of an intercepted TLS connection at each step.";
-        "sslproxy_cert_sign", "sslproxy_cert_sign ALGORITHM ACL ...", "How generated certificates are signed.";
-        "sslproxy_cert_adapt", "sslproxy_cert_adapt ALGORITHM ACL ...", "How generated certificates are changed.";
-        "sslproxy_cert_sign_hash", "sslproxy_cert_sign_hash NAME", "Digest used to sign generated certificates.";
-        "sslproxy_session_ttl", "sslproxy_session_ttl SECONDS", "Lifetime of TLS sessions.";
-        "sslproxy_session_cache_size", "sslproxy_session_cache_size SIZE", "Memory for TLS sessions.";
-        "sslproxy_foreign_intermediate_certs", "sslproxy_foreign_intermediate_certs FILE", "Intermediate certificates that servers fail to send.";
-        "sslcrtd_program", "sslcrtd_program COMMAND", "Helper that generates certificates.";
-        "sslcrtd_children", "sslcrtd_children NUMBER [OPTION ...]", "Number of those helpers.";
-        "sslcrtvalidator_program", "sslcrtvalidator_program COMMAND", "Helper that judges certificates of servers.";
-        "sslcrtvalidator_children", "sslcrtvalidator_children NUMBER [OPTION ...]", "Number of those helpers.";
-        "ssl_engine", "ssl_engine NAME", "Hardware for cryptography.";
-        "tls_key_log", "tls_key_log PLACE [OPTION ...]", "Where secrets of TLS sessions are written for debugging.";
-    }
     Unsupported("keys with a passphrase are refused: decrypt them once, with `openssl pkey`") {
         "sslpassword_program", "sslpassword_program COMMAND", "Program that prints the passphrase of a key.";
     }
     Ignored("TLS connections end with a notice (close_notify), unless an answer is cut off") {
         "ssl_unclean_shutdown", "ssl_unclean_shutdown on|off", "Whether TLS connections may end without a notice.";
-    }
-    Unsupported("no fault of a certificate is forgiven: see `cafile=`, `domain=` and `flags=` of `tls_outgoing_options`") {
-        "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
     }
     Ignored("the system's own sizes and methods are used") {
         "tcp_recv_bufsize", "tcp_recv_bufsize SIZE", "Size of receive buffers.";

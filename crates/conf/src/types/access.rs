@@ -57,8 +57,36 @@ pub struct AclFlags {
     pub strict: bool,
     /// Of `external`: its question names a user, who has to be checked first.
     pub needs_user: bool,
+    /// `--client-requested` and so on, of ACLs with names of servers.
+    pub server_name: ServerNameFrom,
     /// `-m=DELIMITERS`: values of annotations are lists, which these characters divide.
     pub delimiters: Option<String>,
+}
+
+/// Where the name of a server comes from (`ssl::server_name`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServerNameFrom {
+    /// From its certificate, if that is known, and otherwise from the client.
+    #[default]
+    Any,
+    /// `--client-requested`: from the client.
+    Client,
+    /// `--server-provided`: from its certificate.
+    Server,
+    /// `--consensus`: from the client, if the certificate is for that name or not known.
+    Consensus,
+}
+
+impl ServerNameFrom {
+    /// The one with this flag.
+    pub(crate) fn from_flag(flag: &str) -> Option<Self> {
+        match flag {
+            "--client-requested" => Some(Self::Client),
+            "--server-provided" => Some(Self::Server),
+            "--consensus" => Some(Self::Consensus),
+            _ => None,
+        }
+    }
 }
 
 macro_rules! acl_kinds {
@@ -90,7 +118,6 @@ macro_rules! acl_kinds {
     };
 }
 
-const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
 const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
 
 // The tags [fast] and [slow] of Squid's manual, and the needs of the slow kinds. Those of `arp`,
@@ -153,12 +180,12 @@ acl_kinds! {
     AnnotateTransaction = "annotate_transaction", FAST, None;
     AnnotateClient = "annotate_client", FAST, None;
     AdaptationService = "adaptation_service", FAST, NO_ADAPTATION;
-    SslError = "ssl_error", FAST, NO_TLS;
-    ServerCertFingerprint = "server_cert_fingerprint", FAST, NO_TLS;
-    AtStep = "at_step", FAST, NO_TLS;
-    SslServerName = "ssl::server_name", FAST, NO_TLS;
-    SslServerNameRegex = "ssl::server_name_regex", FAST, NO_TLS;
-    ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
+    SslError = "ssl_error", FAST, None;
+    ServerCertFingerprint = "server_cert_fingerprint", FAST, None;
+    AtStep = "at_step", FAST, None;
+    SslServerName = "ssl::server_name", FAST, None;
+    SslServerNameRegex = "ssl::server_name_regex", FAST, None;
+    ConnectionsEncrypted = "connections_encrypted", FAST, None;
     ClientConnectionMark = "client_connection_mark", MARK, None;
     TransactionInitiator = "transaction_initiator", FAST, None;
     Has = "has", FAST, None;
@@ -167,6 +194,9 @@ acl_kinds! {
     AnyOf = "any-of", FAST, None;
     AllOf = "all-of", FAST, None;
 }
+
+/// The steps of `ssl_bump`, and one at which nothing is asked here.
+const STEPS: [&str; 4] = ["SslBump1", "SslBump2", "SslBump3", "GeneratingCONNECT"];
 
 /// The initiators of transactions that Squid knows.
 const INITIATORS: [&str; 14] = [
@@ -308,17 +338,25 @@ impl AclKind {
             Self::Has => Some(&["request", "response", "ALE"]),
             Self::HierCode => Some(&HIERARCHY_CODES),
             Self::SquidError => Some(&ERRORS),
+            Self::AtStep => Some(&STEPS),
             _ => None,
         }
     }
 
-    /// The only list that knows the fact that ACLs of this kind are about, if there is just one.
-    pub(crate) fn only_list(self) -> Option<List> {
+    /// The only lists that know the fact that ACLs of this kind are about; empty for all.
+    pub(crate) fn only_lists(self) -> &'static [List] {
         match self {
-            Self::PeerName | Self::PeerNameRegex => Some(List::TcpOutgoingAddress),
-            Self::HierCode | Self::SquidError => Some(List::AccessLog),
-            _ => None,
+            Self::PeerName | Self::PeerNameRegex => &[List::TcpOutgoingAddress],
+            Self::HierCode => &[List::AccessLog],
+            Self::SquidError => &[List::AccessLog, List::OnUnsupportedProtocol],
+            _ => &[],
         }
+    }
+
+    /// True for kinds that say nothing about an answer, so that rules about answers cannot use
+    /// them.
+    pub(crate) fn is_about_requests(self) -> bool {
+        self == Self::ConnectionsEncrypted
     }
 
     /// True for kinds that make no sense where there is no answer.
@@ -483,24 +521,27 @@ pub struct DenyInfo {
     pub text: Option<Arc<[u8]>>,
 }
 
-/// A filter that is not implemented, and can be left out by `run_without`.
+/// A filter that is not implemented, or not wanted, and can be left out by `run_without`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MissingFilter {
     /// `adaptation`: ICAP and eCAP services.
     Adaptation,
     /// `ssl_bump`: looking into TLS, and ending it.
     SslBump,
+    /// `sslcrtvalidator_program`: a helper that judges certificates.
+    CertValidator,
 }
 
 impl MissingFilter {
     /// All of them.
-    pub(crate) const ALL: [Self; 2] = [Self::Adaptation, Self::SslBump];
+    pub(crate) const ALL: [Self; 3] = [Self::Adaptation, Self::SslBump, Self::CertValidator];
 
     /// Its word in squid.conf.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Adaptation => "adaptation",
             Self::SslBump => "ssl_bump",
+            Self::CertValidator => "sslcrtvalidator_program",
         }
     }
 }

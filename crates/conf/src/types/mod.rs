@@ -3,6 +3,7 @@
 mod access;
 mod auth;
 mod budgets;
+mod bump;
 mod delays;
 mod helpers;
 mod logs;
@@ -15,13 +16,17 @@ mod tls;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
-    ManagerPassword, MissingFilter, RuleSource, SizeRule, UpgradeRule, is_initiator,
+    ManagerPassword, MissingFilter, RuleSource, ServerNameFrom, SizeRule, UpgradeRule,
+    is_initiator,
 };
 pub use auth::{
     AuthScheme, Authentication, BasicAuth, DigestAuth, DigestSecrets, HandshakeAuth,
     OfferedSchemes, PasswordCheck,
 };
 pub use budgets::{BudgetKey, BudgetLimits, BudgetRule, Rate};
+pub use bump::{
+    BumpPort, BumpRule, BumpVerb, CertAdapt, CertAdaptRule, CertSignRule, UnsupportedProtocolRule,
+};
 pub use delays::{
     DelayAccess, DelayClass, DelayParameters, DelayRate, ResponsePool, ResponsePoolAccess,
 };

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AccessRule, AclTerm, TlsOutgoing, TlsPort};
+use super::{AccessRule, AclTerm, BumpPort, TlsOutgoing, TlsPort};
 
 /// The kind of traffic on a listening port.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -106,8 +106,22 @@ pub struct HttpPort {
     pub tcpkeepalive: Option<TcpKeepalive>,
     /// `connection-auth=off`: clients do not hear of servers that log connections in.
     pub hides_connection_auth: bool,
-    /// TLS, for an `https_port`.
+    /// TLS, for an `https_port` that ends it.
     pub tls: Option<Box<TlsPort>>,
+    /// `ssl-bump`: TLS that passes is intercepted, as `ssl_bump` says: in tunnels, and on an
+    /// intercepted `https_port` in the connections themselves.
+    pub bump: Option<Box<BumpPort>>,
+    /// The line is an `https_port`: what connects there speaks TLS first.
+    pub is_https: bool,
+}
+
+impl HttpPort {
+    /// Whether the connections themselves are intercepted as `ssl_bump` says. Those of an
+    /// `http_port` begin with a request, also where a packet filter has sent them: there only
+    /// tunnels are.
+    pub fn intercepts_connections(&self) -> bool {
+        self.is_https && self.mode.is_intercepted() && self.bump.is_some()
+    }
 }
 
 impl crate::Config {

@@ -87,6 +87,11 @@ impl TlsPort {
         let stapled = self.stapled.iter().map(|(_, file)| file);
         own.chain(of_clients.chain(stapled).map(String::as_str))
     }
+
+    /// All directories that a reconfiguration lists again.
+    pub fn directories(&self) -> impl Iterator<Item = &str> {
+        self.clients.iter().flat_map(|clients| &clients.directories).map(String::as_str)
+    }
 }
 
 impl TlsOutgoing {
@@ -94,6 +99,11 @@ impl TlsOutgoing {
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let own = self.certificate.iter().flat_map(CertificateFiles::files);
         own.chain(self.authorities.iter().chain(&self.revocations).map(String::as_str))
+    }
+
+    /// All directories that a reconfiguration lists again.
+    pub fn directories(&self) -> impl Iterator<Item = &str> {
+        self.directories.iter().map(String::as_str)
     }
 }
 

@@ -13,17 +13,18 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_base::token_bucket::TokenBucket;
 use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
-use humboldt_http::{FieldSink, Fields, Version};
+use humboldt_http::{Fields, Version};
 use humboldt_net::Stream;
 use humboldt_net::marks::PacketMarks;
-use humboldt_store::StoredHead;
 
+use super::carrier::{Carrier, Kept};
 use super::faults::{ClientLost, ResetReason};
 use super::limits::Limits;
+use super::lines::Lines;
 use super::requests::RequestBody;
 use super::socket::Socket;
 use crate::buffers::Input;
-use crate::head::{BodyLength, BodySlices, ReplyHead, ReplySink};
+use crate::head::{BodyLength, BodySlices, ReplyHead};
 use crate::io::CoreIo;
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
@@ -54,6 +55,8 @@ pub(crate) enum After {
     Close,
     /// Both sides have said all, as at the end of a tunnel: close.
     Over,
+    /// Its bytes are those of another protocol from now on: see [`Carrier`].
+    HandedOver,
     /// Cut off: the answer is incomplete, and the client must notice.
     Abort,
 }
@@ -105,7 +108,7 @@ pub struct H1Client {
     /// The deadline runs for the client to take something.
     waits: bool,
     /// Marks of the packets that are sent.
-    marks: PacketMarks,
+    pub(super) marks: PacketMarks,
     /// What limits the pace of the client, if anything does.
     limits: Option<Box<Limits>>,
 }
@@ -123,11 +126,18 @@ enum Sent {
 impl H1Client {
     /// Takes over an accepted connection.
     pub(crate) fn new(io: &Rc<CoreIo>, stream: Stream) -> Self {
+        let lifetime = io.deadlines.slot();
+        lifetime.arm(io.settings().lifetime);
+        let kept = Kept { lifetime, marks: PacketMarks::default() };
+        Self::on(io, Carrier { stream, kept })
+    }
+
+    /// Goes on with a connection that was another one before.
+    pub(crate) fn on(io: &Rc<CoreIo>, carrier: Carrier) -> Self {
         let settings = io.settings();
-        let socket =
-            Socket { stream, deadline: io.deadlines.slot(), lifetime: io.deadlines.slot() };
+        let Carrier { stream, kept: Kept { lifetime, marks } } = carrier;
+        let socket = Socket { stream, deadline: io.deadlines.slot(), lifetime };
         socket.deadline.arm_in_line(settings.request_start);
-        socket.lifetime.arm(settings.lifetime);
         Self {
             io: Rc::clone(io),
             socket: Rc::new(socket),
@@ -151,7 +161,7 @@ impl H1Client {
             sent_bytes: 0,
             sent_before_head: None,
             waits: false,
-            marks: PacketMarks::default(),
+            marks,
             limits: None,
         }
     }
@@ -582,7 +592,7 @@ impl H1Client {
 
     pub(super) fn tunnel(&mut self) -> TunnelEnd {
         self.after = After::Over;
-        let early = std::mem::take(&mut self.input).into_bytes(&self.io.read_buffers);
+        let early = self.take_early();
         let pace = self.limits.take().map(|limits| limits.pace);
         TunnelEnd::client(Rc::clone(&self.socket), early, pace)
     }
@@ -616,32 +626,5 @@ fn slices<'a, B: BodySlices + ?Sized>(
 impl Drop for H1Client {
     fn drop(&mut self) {
         self.reset_if_endless();
-    }
-}
-
-/// Writes fields as the lines of HTTP/1.
-pub(crate) struct Lines<'a>(pub(crate) &'a mut Vec<u8>);
-
-impl FieldSink for Lines<'_> {
-    fn field(&mut self, name: &[u8], value: &[u8]) {
-        h1::write_field(self.0, name, value);
-    }
-
-    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(b": ");
-        value.iter().for_each(|part| self.0.extend_from_slice(part));
-        self.0.extend_from_slice(b"\r\n");
-    }
-}
-
-impl ReplySink for Lines<'_> {
-    fn status(&mut self, status: u16, reason: &[u8]) {
-        h1::write_status_line(self.0, Version::Http11, status, reason);
-    }
-
-    /// A stored head has the form of HTTP/1: one copy.
-    fn stored(&mut self, head: &StoredHead) {
-        self.0.extend_from_slice(head.bytes());
     }
 }

@@ -1,15 +1,19 @@
 //! An exchange with a client: the request that it sends, and the answer that it gets.
 
+mod carrier;
 mod faults;
 mod gone;
 pub(crate) mod h1;
 mod limits;
+pub(crate) mod lines;
+mod raw;
 pub(crate) mod requests;
 mod socket;
 pub(crate) mod socks;
 mod unreadable;
 
 use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,8 +28,10 @@ use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead};
 use crate::memory::ClientSide;
 use crate::tunnel::TunnelEnd;
 
+pub use carrier::{Carrier, Kept};
 pub use faults::{BodyFault, ClientLost, ResetReason};
 pub use h1::H1Client;
+pub(crate) use raw::RawClient;
 pub(crate) use requests::Event;
 pub use requests::Refused;
 pub(crate) use socket::{BROKEN, CLOSED, Socket};
@@ -44,6 +50,8 @@ pub enum ClientExchange {
     H1(H1Client),
     /// On a connection of SOCKS5.
     Socks(SocksClient),
+    /// On a connection that is a tunnel from its first byte on.
+    Raw(RawClient),
     /// In memory.
     Memory(ClientSide),
 }
@@ -53,7 +61,8 @@ macro_rules! each {
         match $exchange {
             ClientExchange::H1($client) => $do,
             // The connection is one of HTTP/1, but for what is sent.
-            ClientExchange::Socks(SocksClient { h1: $client, .. }) => $do,
+            ClientExchange::Socks(SocksClient { h1: $client, .. })
+            | ClientExchange::Raw(RawClient { h1: $client }) => $do,
             ClientExchange::Memory($client) => $do,
         }
     };
@@ -73,9 +82,9 @@ impl ClientExchange {
     /// Marks the packets that are sent from now on.
     pub fn mark_packets(&mut self, marks: PacketMarks) {
         match self {
-            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
-                client.mark_packets(marks);
-            }
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.mark_packets(marks),
             // There are no packets.
             Self::Memory(_) => {}
         }
@@ -85,9 +94,9 @@ impl ClientExchange {
     /// pace of the bytes that the client gets.
     pub fn limit_answer(&mut self, buckets: Vec<Arc<TokenBucket>>) {
         match self {
-            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
-                client.limit_answer(buckets);
-            }
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.limit_answer(buckets),
             // Tests in memory have no clients at the end of a slow line.
             Self::Memory(_) => {}
         }
@@ -117,7 +126,7 @@ impl ClientExchange {
     pub fn send_interim(&mut self, head: &impl ReplyHead) {
         match self {
             Self::H1(client) => client.send_interim(head),
-            Self::Socks(_) => {}
+            Self::Socks(_) | Self::Raw(_) => {}
             Self::Memory(client) => client.send_interim(head),
         }
     }
@@ -128,7 +137,7 @@ impl ClientExchange {
     pub fn keep_open(&mut self) -> bool {
         match self {
             Self::H1(client) => client.keep_open(),
-            Self::Socks(_) | Self::Memory(_) => false,
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => false,
         }
     }
 
@@ -154,7 +163,7 @@ impl ClientExchange {
     pub fn can_cut_off(&self) -> bool {
         match self {
             Self::H1(client) => client.can_cut_off(),
-            Self::Socks(_) | Self::Memory(_) => true,
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => true,
         }
     }
 
@@ -167,7 +176,7 @@ impl ClientExchange {
     pub fn close_behind(&mut self) {
         match self {
             Self::H1(client) => client.close_behind(),
-            Self::Socks(_) | Self::Memory(_) => {}
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => {}
         }
     }
 
@@ -176,6 +185,7 @@ impl ClientExchange {
         match self {
             Self::H1(client) => client.send_head(head, length),
             Self::Socks(client) => client.send_head(head),
+            Self::Raw(client) => client.answer(),
             Self::Memory(client) => client.send_head(head, length),
         }
     }
@@ -186,6 +196,7 @@ impl ClientExchange {
         match self {
             Self::H1(client) => client.send_tunnel_head(head, upgrade),
             Self::Socks(client) => client.send_tunnel_head(),
+            Self::Raw(client) => client.answer(),
             Self::Memory(client) => client.send_tunnel_head(head, upgrade),
         }
     }
@@ -204,7 +215,7 @@ impl ClientExchange {
     ) -> Result<Option<u64>, ClientLost> {
         match self {
             Self::H1(client) => client.try_send(body),
-            Self::Socks(client) => client.try_send(body),
+            Self::Socks(_) | Self::Raw(_) => Ok(Some(dropped_bytes(body))),
             Self::Memory(client) => client.try_send(body),
         }
     }
@@ -297,7 +308,9 @@ impl ClientExchange {
     /// connection when bytes are sent to it.
     pub fn gone(&self) -> impl Future<Output = ()> + use<> {
         let (socket, memory) = match self {
-            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => {
                 (Some((Rc::clone(&client.socket), client.half_closed)), None)
             }
             Self::Memory(client) => (None, Some(client.gone())),
@@ -329,6 +342,58 @@ impl ClientExchange {
     pub fn tunnel(&mut self) -> TunnelEnd {
         each!(self, client => client.tunnel())
     }
+
+    /// The bytes that have come from the client behind the head of CONNECT.
+    pub fn early_bytes(&self) -> &[u8] {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.early_bytes(),
+            Self::Memory(_) => &[],
+        }
+    }
+
+    /// Takes them, so that a [tunnel](ClientExchange::tunnel) does not begin with them.
+    pub fn take_early_bytes(&mut self) -> Vec<u8> {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.take_early(),
+            Self::Memory(_) => Vec::new(),
+        }
+    }
+
+    /// Reads more of them, once. `Ok(false)`: the client sends no more.
+    pub fn poll_early_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.poll_read_more(cx),
+            Self::Memory(_) => Poll::Ready(Ok(false)),
+        }
+    }
+
+    /// After the head of a tunnel was sent: its bytes are those of another protocol, with which the
+    /// connection [goes on](crate::Service::go_on) when this exchange has ended. `false`: there is
+    /// no connection that could.
+    pub fn hand_over(&mut self) -> bool {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => {
+                client.hand_over();
+                true
+            }
+            Self::Memory(_) => false,
+        }
+    }
+}
+
+/// The length of a body that the client does not get.
+fn dropped_bytes<B: BodySlices + ?Sized>(body: &B) -> u64 {
+    let mut parts = [IoSlice::new(&[]); 64];
+    let count = body.slices(u64::MAX, &mut parts);
+    parts.iter().take(count).map(|part| part.len() as u64).sum()
 }
 
 /// Between exchanges.
@@ -338,7 +403,7 @@ impl ClientExchange {
     pub(crate) fn poll_request_near(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::H1(client) => client.poll_request_near(cx),
-            Self::Socks(_) | Self::Memory(_) => Poll::Ready(()),
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => Poll::Ready(()),
         }
     }
 
@@ -351,7 +416,7 @@ impl ClientExchange {
         match self {
             Self::H1(client) => client.poll_request(cx, head),
             // The only one was given with the exchange.
-            Self::Socks(_) | Self::Memory(_) => Poll::Ready(Event::End),
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => Poll::Ready(Event::End),
         }
     }
 
@@ -359,7 +424,7 @@ impl ClientExchange {
     pub(crate) fn next(&mut self) -> bool {
         match self {
             Self::H1(client) => client.next(),
-            Self::Socks(_) | Self::Memory(_) => false,
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => false,
         }
     }
 
@@ -374,14 +439,36 @@ impl ClientExchange {
     pub(crate) fn ended_by(&mut self, lost: ClientLost) -> Event {
         match self {
             Self::H1(client) => client.ended_by(lost),
-            Self::Socks(_) | Self::Memory(_) => Event::End,
+            Self::Socks(_) | Self::Raw(_) | Self::Memory(_) => Event::End,
+        }
+    }
+
+    /// Whether the connection [goes on](ClientExchange::hand_over) without this exchange.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.is_handed_over(),
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// The connection that goes on.
+    pub(crate) fn into_carrier(self) -> Option<Carrier> {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.into_carrier(),
+            Self::Memory(_) => None,
         }
     }
 
     /// Ends the connection, in order where all was sent.
     pub(crate) async fn close(self) {
         match self {
-            Self::H1(client) | Self::Socks(SocksClient { h1: client, .. }) => client.close().await,
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.close().await,
             Self::Memory(_) => {}
         }
     }

@@ -20,7 +20,7 @@ use humboldt_store::FlowWriter;
 
 use super::answer::{Announced, ServerError};
 use crate::buffers::{Input, READ_BYTES};
-use crate::client::h1::Lines;
+use crate::client::lines::Lines;
 use crate::head::{AskHead, AskLine, BodyLength, BodyPart};
 use crate::io::CoreIo;
 use crate::tunnel::TunnelEnd;
@@ -114,6 +114,11 @@ impl H1Server {
             return None;
         }
         let stream = Rc::try_unwrap(self.stream).ok()?;
+        Some(Connected { stream, peer: self.peer })
+    }
+
+    pub(super) fn into_connection(self) -> Option<Connected> {
+        let stream = Rc::try_unwrap(self.stream).ok().filter(|_| self.input.is_empty())?;
         Some(Connected { stream, peer: self.peer })
     }
 

@@ -180,6 +180,15 @@ impl ServerExchange {
         }
     }
 
+    /// The connection itself, to put another protocol over it; `None` if the server has said
+    /// something that was not read, or there is no socket.
+    pub fn into_connection(self) -> Option<Connected> {
+        match self {
+            Self::H1(server) => server.into_connection(),
+            Self::Memory(_) => None,
+        }
+    }
+
     /// The server's end of a tunnel, with the bytes that came behind the head.
     pub fn into_tunnel(self) -> TunnelEnd {
         each!(self, Self, server => server.into_tunnel())

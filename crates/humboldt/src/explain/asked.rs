@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 
-use humboldt_acl::{Known, Login, RuleList, Subject};
+use humboldt_acl::{Known, Login, Subject};
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{Config, HttpPort, Need, PortMode};
+use humboldt_conf::{Config, HttpPort, PortMode};
 use humboldt_http::text::request_head;
 use humboldt_http::uri::Url;
 use humboldt_http::{HeadLimits, Method, RequestHead, TargetWhitespace};
@@ -25,6 +25,9 @@ const LIMITS: HeadLimits = HeadLimits {
     whitespace: TargetWhitespace::Refused,
 };
 
+/// `--sni` of a client that names no server.
+const NO_NAME: &str = "none";
+
 /// A request with what is known about it.
 pub(super) struct Asked {
     head: RequestHead,
@@ -35,6 +38,18 @@ pub(super) struct Asked {
     is_internal: bool,
     /// The port is for clients of a proxy.
     knows_proxy: bool,
+    /// The port intercepts TLS.
+    intercepts_tls: bool,
+    /// A packet filter sends connections there.
+    is_redirected: bool,
+    /// They begin with TLS.
+    is_https: bool,
+    /// It can make certificates.
+    can_decrypt: bool,
+    /// The port ends TLS.
+    is_encrypted: bool,
+    /// What the client says in TLS: `--sni`.
+    sni: Option<String>,
     user: Option<String>,
     /// The addresses of the host, once they have been looked up or given.
     addresses: Option<Vec<IpAddr>>,
@@ -50,11 +65,17 @@ impl Asked {
         let mut asked = Self::new(method, url, &cli.headers, cli.src)
             .map_err(|why| ExplainError::Usage(format!("`{method} {url}` is no request: {why}")))?;
         asked.user.clone_from(&cli.user);
+        asked.sni.clone_from(&cli.sni);
         let port = chosen_port(cli, &snapshot.config)?;
         if let Some(port) = port {
             asked.local_port = port.port;
             asked.port_name = Some(port.name.clone());
             asked.knows_proxy = port.mode == PortMode::Forward;
+            asked.intercepts_tls = port.bump.is_some();
+            asked.is_redirected = port.mode.is_intercepted();
+            asked.is_https = port.is_https;
+            asked.can_decrypt = port.bump.as_ref().is_some_and(|bump| bump.certificate.is_some());
+            asked.is_encrypted = port.tls.is_some();
         }
         asked.is_internal = port.is_some_and(|port| asked.is_own_page(snapshot, port));
         asked.addresses = Some(cli.dst.clone()).filter(|given| !given.is_empty());
@@ -96,6 +117,12 @@ impl Asked {
             port_name: None,
             is_internal: false,
             knows_proxy: true,
+            intercepts_tls: false,
+            is_redirected: false,
+            is_https: false,
+            can_decrypt: false,
+            is_encrypted: false,
+            sni: None,
             user: None,
             addresses: None,
             now_s: UnixMillis::now().secs(),
@@ -146,6 +173,12 @@ impl Asked {
         if is_forwarded && !config.follow_x_forwarded_for.is_empty() {
             notes.push("X-Forwarded-For is not followed here: say the client's address with --src");
         }
+        if self.is_https && self.is_redirected && self.head.method != Method::Connect {
+            notes.push(
+                "a connection comes to this port as CONNECT ADDRESS:PORT: this is about a request \
+                 inside of one",
+            );
+        }
         notes
     }
 
@@ -165,14 +198,78 @@ impl Asked {
         )
     }
 
-    /// Looks the host up with the system's resolver, if the list may need its addresses.
-    pub(super) fn look_up_for(&mut self, list: &RuleList) {
-        if self.addresses.is_some() || self.host_ip().is_some() || !list.may_need(Need::DstIps) {
+    /// Looks the host up with the system's resolver, if a list may need its addresses.
+    pub(super) fn look_up_if(&mut self, is_needed: bool) {
+        if self.addresses.is_some() || self.host_ip().is_some() || !is_needed {
             return;
         }
         let host = String::from_utf8_lossy(self.url.host()).into_owned();
         let found = (host.as_str(), self.url.port()).to_socket_addrs();
         self.addresses = found.ok().map(|found| found.map(|address| address.ip()).collect());
+    }
+
+    /// Whether its port is for connections that a packet filter sends there.
+    pub(super) fn is_redirected(&self) -> bool {
+        self.is_redirected
+    }
+
+    /// Whether a client can be shown something inside of its tunnel.
+    pub(super) fn can_decrypt(&self) -> bool {
+        self.can_decrypt
+    }
+
+    /// Whether the address that the client has chosen is one of the host of `named`, which is the
+    /// same request by its name. If not, that leads to the address all the same.
+    pub(super) fn agrees_with(&self, named: &mut Self) -> bool {
+        let Some(original) = self.host_ip() else { return true };
+        named.look_up_if(true);
+        let is_its = |known: &Vec<IpAddr>| known.iter().any(|ip| ip.to_canonical() == original);
+        let agrees = named.addresses.as_ref().is_some_and(is_its);
+        if !agrees {
+            named.addresses = Some(vec![original]);
+        }
+        agrees
+    }
+
+    /// Whether `ssl_bump` is asked about it, if there are rules.
+    pub(super) fn is_intercepted(&self) -> bool {
+        self.intercepts_tls && self.head.method == Method::Connect
+    }
+
+    /// The name that the client asks for in TLS; `None`: none. Unless `--sni` says something else,
+    /// it is the host.
+    pub(super) fn sni(&self) -> Option<String> {
+        let host = || String::from_utf8_lossy(self.url.host()).into_owned();
+        let of_host = || self.host_ip().is_none().then(host);
+        match &self.sni {
+            Some(given) => Some(given.to_ascii_lowercase()).filter(|name| name != NO_NAME),
+            None => of_host(),
+        }
+    }
+
+    /// The same to another host.
+    pub(super) fn to_host(&self, host: &str) -> Result<Self, ExplainError> {
+        let target = format!("{host}:{}", self.url.port());
+        let wrong = |why| ExplainError::Usage(format!("`--sni {host}` is no name: {why}"));
+        let other = Self::new("CONNECT", &target, &[], self.client).map_err(wrong)?;
+        let (user, port_name, sni) = (self.user.clone(), self.port_name.clone(), self.sni.clone());
+        Ok(Self {
+            user,
+            port_name,
+            sni,
+            head: self.head.clone(),
+            local_port: self.local_port,
+            knows_proxy: self.knows_proxy,
+            intercepts_tls: self.intercepts_tls,
+            is_redirected: self.is_redirected,
+            is_https: self.is_https,
+            can_decrypt: self.can_decrypt,
+            // Those that were given for an address can only be meant for the name.
+            addresses: self.host_ip().and(self.addresses.clone()),
+            is_encrypted: self.is_encrypted,
+            now_s: self.now_s,
+            ..other
+        })
     }
 
     /// Host of the URL.
@@ -219,6 +316,7 @@ impl Asked {
             now: self.now_s,
             local_offset_s: utc_offset_s(self.now_s),
             connections_from_client: 1,
+            is_encrypted: self.is_encrypted,
             ..Subject::default()
         }
     }

@@ -25,9 +25,9 @@ pub(super) fn explain(
         let (terms, place) = (line.terms.clone(), line.source.place());
         let rule = AccessRule { allow: true, terms, source: Some(line.source.clone()) };
         let list = RuleList::compile(&snapshot.acls, std::slice::from_ref(&rule), false)?;
-        let is_unknown = list
-            .steps(&subject)
-            .any(|(_, step)| unknown_in(&config.acl, &rule, step, Missing::default()).is_some());
+        let is_unknown = list.steps(&subject).any(|(_, step)| {
+            unknown_in(&config.acl, &rule.terms, step, Missing::default()).is_some()
+        });
         let (end, says) = match list.check(&subject) {
             _ if is_unknown => (true, "only the running proxy knows"),
             Verdict::Allowed { rule: Some(_) } => (true, "holds"),

@@ -152,7 +152,8 @@ impl Replay {
             self.unreadable += 1;
             return;
         };
-        let missing = Missing { fields: true, query: asked.may_lack_query() };
+        let query = asked.may_lack_query();
+        let missing = Missing { fields: true, query, ..Missing::default() };
         let Some(rule) = decide(lists, snapshot, &asked, missing) else {
             self.undecided += 1;
             return;
@@ -204,7 +205,7 @@ fn decide(
     let verdict = |List { rules, compiled }: &List| {
         let mut steps = compiled.steps(subject).zip(rules);
         let is_unknown =
-            steps.any(|((_, step), rule)| unknown_in(acls, rule, step, missing).is_some());
+            steps.any(|((_, step), rule)| unknown_in(acls, &rule.terms, step, missing).is_some());
         if is_unknown {
             return None;
         }

@@ -2,6 +2,7 @@
 
 mod asked;
 mod budget;
+mod bump;
 mod destination;
 mod end;
 mod log;
@@ -109,6 +110,12 @@ fn lists(config: &Config) -> Vec<List<'static>> {
     all
 }
 
+/// Whether the client is asked for a login, which comes before its tunnel.
+fn asks_login(rules: &RuleList, asked: &Asked) -> bool {
+    let verdict = rules.check(&asked.subject());
+    matches!(verdict, Verdict::Challenge { .. } | Verdict::Denied { wants_login: true, .. })
+}
+
 /// Whether a denial by this list ends the request.
 fn refuses(list: &List<'_>) -> bool {
     matches!(list.name.as_str(), "http_access" | "adapted_http_access" | "miss_access")
@@ -125,7 +132,7 @@ fn reports_only(snapshot: &Snapshot, asked: &Asked) -> bool {
         may_be_reported_only(asked)
             && steps.all(|((_, step), rule)| {
                 let is_known = !matches!(step, Step::Needs(_) | Step::Challenge(_));
-                is_known && unknown_in(acls, rule, step, Missing::default()).is_none()
+                is_known && unknown_in(acls, &rule.terms, step, Missing::default()).is_none()
             })
             && matches!(list.check(&subject), Verdict::Allowed { rule: Some(_) })
     })
@@ -153,7 +160,7 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
     let mut end = End::Allowed;
     for list in lists(&snapshot.config) {
         let rules = RuleList::compile(&snapshot.acls, &list.rules, list.otherwise)?;
-        asked.look_up_for(&rules);
+        asked.look_up_if(rules.may_need(Need::DstIps));
         let _ = writeln!(out, "\n{}: {}", list.name, list.about);
         let decision = of_list(&mut out, &list, &rules, &asked, &config.acl);
         if refuses(&list) && decision == End::Refused && reports_only(snapshot, &asked) {
@@ -161,6 +168,10 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             continue;
         }
         if refuses(&list) && decision != End::Allowed {
+            if decision == End::Refused && list.name == "http_access" && !asks_login(&rules, &asked)
+            {
+                bump::refused(&mut out, snapshot, &asked);
+            }
             end = decision;
             break;
         }
@@ -169,6 +180,9 @@ fn request(snapshot: &Snapshot, mut asked: Asked) -> Result<(String, End), Expla
             end = End::Refused;
             break;
         }
+    }
+    if end == End::Allowed {
+        end = bump::explain(&mut out, snapshot, &mut asked)?;
     }
     if end == End::Allowed {
         let direct = destination::explain(&mut out, snapshot, &asked);
@@ -200,7 +214,7 @@ fn of_list(
     let subject = asked.subject();
     for ((source, step), rule) in rules.steps(&subject).zip(&list.rules) {
         let Some(source) = source else { continue };
-        if let Some(acl) = unknown_in(acls, rule, step, Missing::default()) {
+        if let Some(acl) = unknown_in(acls, &rule.terms, step, Missing::default()) {
             let words = words(list, source);
             let _ = writeln!(
                 out,

@@ -1,7 +1,7 @@
 //! ACLs whose facts only the running proxy has: no explanation can tell whether they match.
 
 use humboldt_acl::Step;
-use humboldt_conf::{AccessRule, AclDef, AclKind};
+use humboldt_conf::{AclDef, AclKind, AclTerm};
 
 /// Groups within groups are looked into this deep.
 const GROUP_DEPTH_MAX: usize = 16;
@@ -11,6 +11,9 @@ const GROUP_DEPTH_MAX: usize = 16;
 pub(super) struct Missing {
     /// The fields of the request, and the port that it came to: those of a log.
     pub(super) fields: bool,
+    /// Nothing about the interception of TLS but what the explanation says: it is about one of the
+    /// steps of `ssl_bump`, at which the proxy knows no more.
+    pub(super) not_tls: bool,
     /// The query of the URL, which `strip_query_terms` has cut off.
     pub(super) query: bool,
 }
@@ -21,6 +24,10 @@ impl Missing {
         match kind {
             K::Tag | K::ExtUser | K::ExtUserRegex | K::Note | K::Random | K::LocalIp => true,
             K::MaxConn | K::MaxUserIp | K::UserCert | K::CaCert => true,
+            K::SslError | K::ServerCertFingerprint => !self.not_tls,
+            // A line of a log may be about a tunnel, or about a request inside of one.
+            K::AtStep | K::SslServerName | K::SslServerNameRegex => self.fields,
+            K::ConnectionsEncrypted => self.fields,
             K::Browser | K::ReqHeader | K::RefererRegex | K::ReqMimeType => self.fields,
             K::LocalPort | K::MyPortName => self.fields,
             K::UrlRegex | K::UrlPathRegex => self.query,
@@ -33,7 +40,7 @@ impl Missing {
 /// one of its ACLs does not, and that one is known.
 pub(super) fn unknown_in<'a>(
     acls: &[AclDef],
-    rule: &'a AccessRule,
+    terms: &'a [AclTerm],
     step: Step<'a>,
     missing: Missing,
 ) -> Option<&'a str> {
@@ -43,14 +50,14 @@ pub(super) fn unknown_in<'a>(
             let known = !is_unknown(acls, acl, missing, 0);
             if known { None } else { Some(acl) }
         }
-        Step::Applies => in_rule(acls, rule, missing),
+        Step::Applies => in_rule(acls, terms, missing),
         Step::Challenge(_) | Step::Needs(_) => None,
     }
 }
 
 /// The first ACL of a rule that cannot be known here.
-fn in_rule<'a>(acls: &[AclDef], rule: &'a AccessRule, missing: Missing) -> Option<&'a str> {
-    rule.terms.iter().map(|term| &*term.name).find(|name| is_unknown(acls, name, missing, 0))
+fn in_rule<'a>(acls: &[AclDef], terms: &'a [AclTerm], missing: Missing) -> Option<&'a str> {
+    terms.iter().map(|term| &*term.name).find(|name| is_unknown(acls, name, missing, 0))
 }
 
 /// Whether this ACL, or a member of it, cannot be known here.

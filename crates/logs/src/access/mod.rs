@@ -1,6 +1,7 @@
 //! access.log: one line for each request, in Squid's native format, in those of other programs, or
 //! in any that `logformat` describes.
 
+mod bump;
 mod compile;
 mod json;
 mod native;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_base::bump::BumpFacts;
 use humboldt_base::certificate::Certificate;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
@@ -97,6 +98,8 @@ pub struct AccessRecord<'a> {
     pub certificate: Option<&'a Certificate>,
     /// Version and cipher of TLS with the client.
     pub tls: Option<(&'a str, &'a str)>,
+    /// The interception of its TLS.
+    pub bump: Option<&'a BumpFacts>,
     /// Head of the answer from the server or the cache: its status, and lines `name: value`.
     pub response: Option<&'a [u8]>,
     /// Its annotations, which rules may change between one log and the next.
@@ -142,6 +145,7 @@ impl<'a> AccessRecord<'a> {
             request: None,
             certificate: None,
             tls: None,
+            bump: None,
             response: None,
             notes: None,
         }

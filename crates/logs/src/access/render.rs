@@ -10,7 +10,7 @@ use humboldt_http::{Fields, Version};
 use humboldt_sys::local_time;
 
 use super::compile::{LogFormat, Step, Value};
-use super::{AccessRecord, Peer, native};
+use super::{AccessRecord, Peer, bump, native};
 use crate::text::{Calendar, Escape, push_escaped, push_ip, push_number, push_padded};
 
 /// In place of a rule that would have refused: one had no answer.
@@ -133,11 +133,6 @@ pub(super) fn push_value(
         | Code::UrlPort
         | Code::ServerPort => push_escaped(out, UrlPieces::of(url).part(code), as_url),
         Code::RequestVersion | Code::ClientVersion => push_version(out, record.version),
-        Code::CertificateUser
-        | Code::CertificateSubject
-        | Code::CertificateIssuer
-        | Code::TlsVersion
-        | Code::TlsCipher => push_escaped(out, tls(code, record).as_bytes(), as_url),
         Code::BytesOut => push_number(out, record.bytes_out),
         Code::ReportedRule => match record.reported {
             None => {}
@@ -147,6 +142,35 @@ pub(super) fn push_value(
         Code::Generation => push_number(out, record.generation),
         Code::SequenceNumber | Code::Transaction => push_number(out, record.number),
         Code::ErrorName => push_escaped(out, record.error.unwrap_or_default().as_bytes(), as_url),
+        _ => push_of_tls(out, code, value, record),
+    }
+}
+
+/// Appends a fact about TLS, or a time.
+fn push_of_tls(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord<'_>) {
+    let as_url = value.escape.unwrap_or(Escape::Url);
+    match code {
+        Code::CertificateUser
+        | Code::CertificateSubject
+        | Code::CertificateIssuer
+        | Code::TlsVersion
+        | Code::TlsCipher => push_escaped(out, tls(code, record).as_bytes(), as_url),
+        Code::Sni
+        | Code::BumpMode
+        | Code::ClientHelloVersion
+        | Code::ClientTlsVersion
+        | Code::ServerSubject
+        | Code::ServerIssuer
+        | Code::ServerFaults
+        | Code::ServerCertificate
+        | Code::ServerTlsVersion
+        | Code::ServerTlsCipher
+        | Code::ServerHelloVersion
+        | Code::ServerSupportedVersion => {
+            if let Some(facts) = record.bump {
+                bump::push(out, code, value, facts, as_url);
+            }
+        }
         _ => push_time(out, code, value, record),
     }
 }

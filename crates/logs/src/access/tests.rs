@@ -302,3 +302,65 @@ fn widths_arguments_and_parts_of_the_url() {
     record.url = b"https://[2001:db8::1]/";
     assert_eq!(with("%>rd %>rP %rp", &record), "[2001:db8::1] 443 /");
 }
+
+#[test]
+fn the_interception_of_tls_has_codes() {
+    use humboldt_base::bump::{BumpAction, BumpFacts, BumpStep, ClientHello, ServerIdentity};
+    use humboldt_base::certificate::{Certificate, Name};
+
+    let name = |line: &str| Name { line: line.to_owned(), attributes: Vec::new() };
+    let hello = ClientHello {
+        sni: Some("www.example.com".into()),
+        record_version: 0x0301,
+        newest_version: 0x0304,
+        ..ClientHello::default()
+    };
+    let server = ServerIdentity {
+        certificate: Some(Certificate { subject: name("/CN=a b"), issuer: name("/CN=\"ca\"") }),
+        faults: vec!["X509_V_ERR_CERT_HAS_EXPIRED", "SQUID_X509_V_ERR_DOMAIN_MISMATCH"],
+        der: (0..60).collect(),
+        version: 0x0304,
+        cipher: Some("TLS_AES_128_GCM_SHA256"),
+        ..ServerIdentity::default()
+    };
+    let mut facts = BumpFacts {
+        step: BumpStep::Three,
+        action: Some(BumpAction::Bump),
+        hello: Some(hello),
+        server: Some(server),
+        ..BumpFacts::new("192.0.2.1")
+    };
+    let all = "%ssl::>sni %ssl::bump_mode %ssl::>received_hello_version \
+               %ssl::>received_supported_version %ssl::<cert_subject %ssl::<cert_issuer \
+               %ssl::<negotiated_version %ssl::<negotiated_cipher %ssl::<received_hello_version \
+               %ssl::<received_supported_version";
+    let seen = AccessRecord { bump: Some(&facts), ..record() };
+    assert_eq!(
+        with(all, &seen),
+        "www.example.com bump TLS/1.0 TLS/1.3 /CN=a%20b /CN=%22ca%22 TLS/1.3 \
+         TLS_AES_128_GCM_SHA256 TLS/1.2 TLS/1.3"
+    );
+    assert_eq!(
+        with("%ssl::<cert_errors %ssl::<cert_errors{,}", &seen),
+        "X509_V_ERR_CERT_HAS_EXPIRED:SQUID_X509_V_ERR_DOMAIN_MISMATCH \
+         X509_V_ERR_CERT_HAS_EXPIRED,SQUID_X509_V_ERR_DOMAIN_MISMATCH"
+    );
+    let pem = with("%ssl::<cert", &seen);
+    assert!(pem.starts_with("-----BEGIN%20CERTIFICATE-----%0AAAECAwQF"), "{pem}");
+    assert!(pem.ends_with("Njc4OTo7%0A-----END%20CERTIFICATE-----%0A"), "{pem}");
+    let fields = "sni bump_mode server_certificate_errors server_certificate_issuer";
+    let json = AccessFormat::Json(JsonFormat::compile(fields).unwrap());
+    assert_eq!(
+        line(&json, &seen, false),
+        "{\"sni\":\"www.example.com\",\"bump_mode\":\"bump\",\"server_certificate_errors\":\
+         \"X509_V_ERR_CERT_HAS_EXPIRED:SQUID_X509_V_ERR_DOMAIN_MISMATCH\",\
+         \"server_certificate_issuer\":\"/CN=\\\"ca\\\"\"}"
+    );
+    facts.server = None;
+    facts.hello = None;
+    facts.action = None;
+    let early = AccessRecord { bump: Some(&facts), ..record() };
+    let codes = format!("{all} %ssl::<cert %ssl::<cert_errors");
+    assert_eq!(with(&codes, &early), with(&codes, &record()));
+    assert_eq!(with(&codes, &record()), ["-"; 12].join(" "));
+}

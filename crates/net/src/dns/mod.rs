@@ -26,7 +26,7 @@ pub use cache::NameCache;
 pub use options::DnsOptions;
 pub use questions::{
     Asker, QUESTIONS_MAX, QUESTIONS_PER_CLIENT_MAX, QUESTIONS_PER_ZONE_MAX, WAITING_MAX,
-    WAITING_PER_CLIENT_MAX,
+    WAITING_OF_CONNECTIONS_MAX, WAITING_PER_CLIENT_MAX,
 };
 use questions::{Questions, Room};
 use upstream::Upstream;

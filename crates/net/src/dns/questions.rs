@@ -6,6 +6,9 @@
 //! both have a bound. A client at a bound, or with a full table, gets the place of the oldest
 //! question of the client with most; the client with most itself waits. A question that no task
 //! waits for ends.
+//!
+//! Connections to Unix sockets have shares of their own among each other. A process can have many
+//! of them, so against other clients all of them together are one.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +37,9 @@ pub const WAITING_MAX: usize = 1024;
 /// Most of them for one client.
 pub const WAITING_PER_CLIENT_MAX: usize = 256;
 
+/// Most of them for all connections to Unix sockets together.
+pub const WAITING_OF_CONNECTIONS_MAX: usize = WAITING_MAX / 2;
+
 /// For whom a name is looked up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asker {
@@ -52,6 +58,15 @@ impl Asker {
             Self::Client(ip) => Self::Client(client_network(ip)),
             Self::Proxy | Self::Connection(_) => self,
         }
+    }
+
+    fn is_connection(self) -> bool {
+        matches!(self, Self::Connection(_))
+    }
+
+    /// The same for all connections to Unix sockets.
+    fn group(self) -> Self {
+        if self.is_connection() { Self::Connection(0) } else { self }
     }
 }
 
@@ -115,17 +130,35 @@ impl Questions {
                 zone,
             )
         } else if in_zone >= QUESTIONS_PER_ZONE_MAX {
-            self.oldest_of_greediest(
-                |name, _| self::zone(name) == zone,
-                |_, question| question.asker,
-                asker,
-            )
+            self.victim_of(asker, |name| self::zone(name) == zone)
         } else if self.asked.len() >= QUESTIONS_MAX {
-            self.oldest_of_greediest(|_, _| true, |_, question| question.asker, asker)
+            self.victim_of(asker, |_| true)
         } else {
             return Room::Free;
         };
         victim.map_or(Room::None, |name| Room::Instead(name.into()))
+    }
+
+    /// Of the questions with such names, the one that gives way to this asker.
+    fn victim_of(&self, asker: Asker, among: impl Fn(&str) -> bool) -> Option<&str> {
+        let found = self.oldest_of_greediest(
+            |name, _| among(name),
+            |_, question| question.asker.group(),
+            asker.group(),
+        );
+        let victim = found.and_then(|name| self.asked.get(name));
+        let is_among_connections = match victim {
+            Some(question) => question.asker.is_connection(),
+            None => asker.is_connection(),
+        };
+        if !is_among_connections {
+            return found;
+        }
+        self.oldest_of_greediest(
+            |name, question| among(name) && question.asker.is_connection(),
+            |_, question| question.asker,
+            asker,
+        )
     }
 
     /// Of the questions `among` all, the oldest of the key that has most of them; `None` if `own`
@@ -188,7 +221,11 @@ impl Questions {
     pub(super) fn wait(&mut self, asker: Asker, name: &str) -> Option<oneshot::Receiver<()>> {
         self.queue.retain(|waiting| !waiting.wake.is_closed());
         let own = self.queue.iter().filter(|waiting| waiting.asker == asker).count();
-        if self.queue.len() >= WAITING_MAX || own >= WAITING_PER_CLIENT_MAX {
+        let connections = || self.queue.iter().filter(|one| one.asker.is_connection()).count();
+        if self.queue.len() >= WAITING_MAX
+            || own >= WAITING_PER_CLIENT_MAX
+            || asker.is_connection() && connections() >= WAITING_OF_CONNECTIONS_MAX
+        {
             return None;
         }
         let (wake, woken) = oneshot::channel();
@@ -414,6 +451,45 @@ mod tests {
             assert!(places >= QUESTIONS_PER_CLIENT_MAX, "{places}");
             let other = ask(questions, Asker::Connection(2).folded(), "b.test");
             assert_ne!(other, Room::None);
+        });
+    }
+
+    #[test]
+    fn many_connections_of_a_process_take_no_places_of_others() {
+        with_questions(|questions| {
+            let connection = Asker::Connection;
+            for n in 0..2 {
+                assert_eq!(ask(questions, client(1), &format!("www.c{n}.test")), Room::Free);
+            }
+            for n in 2..QUESTIONS_MAX {
+                assert_eq!(ask(questions, connection(n), &format!("www.n{n}.test")), Room::Free);
+            }
+            let oldest = Room::Instead("www.n2.test".into());
+            assert_eq!(ask(questions, connection(5_000), "a.test"), oldest);
+            let oldest = Room::Instead("www.n3.test".into());
+            assert_eq!(ask(questions, client(1), "b.test"), oldest);
+            assert_eq!(ask(questions, connection(4), "c.test"), Room::None, "it has one");
+        });
+    }
+
+    #[test]
+    fn many_connections_of_a_process_do_not_fill_a_zone_or_the_queue() {
+        with_questions(|questions| {
+            for n in 0..2 {
+                assert_eq!(ask(questions, client(1), &format!("c{n}.shop.test")), Room::Free);
+            }
+            for n in 2..QUESTIONS_PER_ZONE_MAX {
+                let asker = Asker::Connection(n);
+                assert_eq!(ask(questions, asker, &format!("n{n}.shop.test")), Room::Free);
+            }
+            let room = ask(questions, Asker::Connection(5_000), "more.shop.test");
+            assert_eq!(room, Room::Instead("n2.shop.test".into()));
+            let kept: Vec<_> = (0..WAITING_OF_CONNECTIONS_MAX)
+                .map(|n| questions.wait(Asker::Connection(n), "a.shop.test").unwrap())
+                .collect();
+            assert!(questions.wait(Asker::Connection(5_000), "a.shop.test").is_none());
+            assert!(questions.wait(client(1), "a.shop.test").is_some());
+            drop(kept);
         });
     }
 }

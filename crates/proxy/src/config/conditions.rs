@@ -14,8 +14,9 @@ pub struct AsksAddresses {
     /// of packets to clients.
     pub answers: bool,
     /// Rules that are asked before a server is: `cache_peer_access`, `tcp_outgoing_address`,
-    /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`, marks of
-    /// packets to servers.
+    /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`,
+    /// `sslproxy_cert_error`, `sslproxy_cert_sign`, `sslproxy_cert_adapt`, marks of packets to
+    /// servers.
     pub forwarding: bool,
 }
 

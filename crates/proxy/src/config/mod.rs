@@ -1,6 +1,7 @@
 //! The configuration as tables that know no request. [`rules`](crate::rules) applies them to one.
 
 pub mod budgets;
+mod bumping;
 pub(crate) mod cache_status;
 pub(crate) mod conditions;
 pub mod delays;

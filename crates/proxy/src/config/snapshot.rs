@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_acl::{AclError, AclSet, ActionList, RuleList};
+use humboldt_base::bump::SignAs;
 use humboldt_conf::{
-    AccessRule, AclDef, AclKind, Config, List, LogCode, LogPart, Need, RelaxedParser,
-    UriWhitespace, json_fields, log_parts,
+    AccessRule, AclDef, AclKind, BumpVerb, CertAdapt, Config, List, LogCode, LogPart, Need,
+    RelaxedParser, UriWhitespace, json_fields, log_parts,
 };
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
@@ -16,6 +17,7 @@ use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use super::budgets::{self, BudgetLine};
+use super::bumping;
 use super::conditions::{AsksAddresses, compile_condition, compile_optional, with_conditions};
 use super::delays::{Delays, PoolFigures};
 use super::denials::Denials;
@@ -144,6 +146,16 @@ pub struct Snapshot {
     pub(crate) permission_asks_user: bool,
     /// The logins of clients, if they can log in.
     pub(crate) logins: Option<ConfiguredLogins>,
+    /// `ssl_bump`
+    pub ssl_bump: ActionList<BumpVerb>,
+    /// `sslproxy_cert_error`, when there is any: whether a fault is forgiven.
+    pub(crate) cert_error: Option<RuleList>,
+    /// `sslproxy_cert_sign`
+    pub(crate) cert_sign: ActionList<SignAs>,
+    /// `sslproxy_cert_adapt`
+    pub(crate) cert_adapt: ActionList<CertAdapt>,
+    /// `on_unsupported_protocol`: whether bytes that are no TLS pass unread.
+    pub(crate) unsupported_protocol: ActionList<bool>,
     /// TLS.
     pub(crate) tls: Tls,
     /// The compiled ACLs, for lists that other parts of the program compile.
@@ -171,14 +183,8 @@ impl Snapshot {
         let externals = Externals::compile(&acls, &config, &mut helpers);
         let rewriting = Rewriting::compile(&acls, &config, &mut helpers)?;
         let mut snapshot = Self {
-            head_limits: HeadLimits {
-                whitespace: whitespace(config.uri_whitespace),
-                ..limits(config.request_header_max_size, config.request_header_max_fields)
-            },
-            reply_limits: HeadLimits {
-                relaxed: config.relaxed_header_parser != RelaxedParser::Off,
-                ..limits(config.reply_header_max_size, config.reply_header_max_fields)
-            },
+            head_limits: head_limits(&config),
+            reply_limits: reply_limits(&config),
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
             on_trial: optional(&config.http_access_report_only)?,
@@ -236,6 +242,11 @@ impl Snapshot {
             helpers,
             permission_asks_user: false,
             logins: ConfiguredLogins::new(&acls, &config)?,
+            ssl_bump: bumping::ssl_bump(&acls, &config)?,
+            cert_error: bumping::cert_error(&acls, &config)?,
+            cert_sign: bumping::cert_sign(&acls, &config)?,
+            cert_adapt: bumping::cert_adapt(&acls, &config)?,
+            unsupported_protocol: bumping::unsupported_protocol(&acls, &config)?,
             tls,
             acls,
             config,
@@ -304,7 +315,10 @@ impl Snapshot {
                 || self.outgoing.iter().any(|(_, list)| asks(list))
                 || self.marks.lists_about_servers().any(asks)
                 || self.header_rules.request.lists().any(asks)
-                || self.upgrades.iter().any(|(_, list)| asks(list)),
+                || self.upgrades.iter().any(|(_, list)| asks(list))
+                || any(&[&self.cert_error])
+                || self.cert_sign.may_need(Need::DstIps)
+                || self.cert_adapt.may_need(Need::DstIps),
         }
     }
 
@@ -402,6 +416,20 @@ fn whitespace(treatment: UriWhitespace) -> TargetWhitespace {
         UriWhitespace::Strip => TargetWhitespace::Removed,
         UriWhitespace::Encode => TargetWhitespace::Encoded,
         UriWhitespace::Chop => TargetWhitespace::CutOff,
+    }
+}
+
+fn head_limits(config: &Config) -> HeadLimits {
+    HeadLimits {
+        whitespace: whitespace(config.uri_whitespace),
+        ..limits(config.request_header_max_size, config.request_header_max_fields)
+    }
+}
+
+fn reply_limits(config: &Config) -> HeadLimits {
+    HeadLimits {
+        relaxed: config.relaxed_header_parser != RelaxedParser::Off,
+        ..limits(config.reply_header_max_size, config.reply_header_max_fields)
     }
 }
 

@@ -1,12 +1,17 @@
 //! The TLS of ports, of connections to servers, and of peers, compiled.
 
+use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{Config, HttpPort, Location, TlsOutgoing};
-use humboldt_tls::{ClientSide, OnDisk, ServerSide, SetupError, SetupProblem};
+use humboldt_tls::{BumpAuthority, ClientSide, OnDisk, ServerSide, SetupError, SetupProblem};
 
 /// All TLS of a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Tls {
     ports: Vec<(HttpPort, ServerSide)>,
+    /// Those of ports that make certificates.
+    authorities: Vec<(HttpPort, BumpAuthority)>,
+    /// The ports with `ssl-bump`.
+    bumping: Vec<(HttpPort, ())>,
     /// `None`: `tls_outgoing_options disable`.
     outgoing: Option<ClientSide>,
     peers: Vec<(String, ClientSide)>,
@@ -30,9 +35,29 @@ impl Tls {
                 Err(problem) => note(&options.location, problem),
             }
         }
+        let bumping = config.ports().filter(|port| port.bump.is_some());
+        tls.bumping = bumping.map(|port| (port.clone(), ())).collect();
+        for port in config.ports() {
+            let Some(bump) = &port.bump else { continue };
+            match BumpAuthority::new(bump, &files) {
+                Ok(authority) => {
+                    let now_s = UnixMillis::now().secs();
+                    for warning in authority.iter().flat_map(|one| one.warnings(now_s)) {
+                        tracing::warn!("{}: {warning}", bump.location);
+                    }
+                    tls.authorities.extend(authority.map(|authority| (port.clone(), authority)));
+                }
+                Err(problem) => note(&bump.location, problem),
+            }
+        }
         let options = &config.tls_outgoing_options;
         if !options.is_disabled {
-            match ClientSide::new(options, &files) {
+            let side = ClientSide::new(options, &files);
+            let side = match &config.sslproxy_foreign_intermediate_certs {
+                Some(file) => side.and_then(|side| side.with_intermediates(file, &files)),
+                None => side,
+            };
+            match side {
                 Ok(side) => tls.outgoing = Some(side),
                 Err(problem) => note(&options.location, problem),
             }
@@ -53,12 +78,17 @@ impl Tls {
     /// The settings of a port. They are those of this configuration, even if the port was accepted
     /// on under an older one.
     pub(crate) fn port(&self, port: &HttpPort) -> Option<&ServerSide> {
-        let path = |port: &HttpPort| port.unix.as_ref().map(|unix| unix.path.clone());
-        let is_same = |other: &HttpPort| {
-            (other.addr, &other.host, other.port) == (port.addr, &port.host, port.port)
-                && path(other) == path(port)
-        };
-        self.ports.iter().find(|(other, _)| is_same(other)).map(|(_, side)| side)
+        find(&self.ports, port)
+    }
+
+    /// The authority of a port that makes certificates, in the same way.
+    pub(crate) fn authority(&self, port: &HttpPort) -> Option<&BumpAuthority> {
+        find(&self.authorities, port)
+    }
+
+    /// Whether a port has `ssl-bump`.
+    pub(crate) fn bumps(&self, port: &HttpPort) -> bool {
+        find(&self.bumping, port).is_some()
     }
 
     /// The settings towards servers; `None` if there is to be no TLS.
@@ -70,4 +100,14 @@ impl Tls {
     pub(crate) fn peer(&self, name: &str) -> Option<&ClientSide> {
         self.peers.iter().find(|(peer, _)| peer == name).map(|(_, side)| side)
     }
+}
+
+/// What a port has, although it may have been accepted on under an older configuration.
+fn find<'a, T>(all: &'a [(HttpPort, T)], port: &HttpPort) -> Option<&'a T> {
+    let path = |port: &HttpPort| port.unix.as_ref().map(|unix| unix.path.clone());
+    let is_same = |other: &HttpPort| {
+        (other.addr, &other.host, other.port) == (port.addr, &port.host, port.port)
+            && path(other) == path(port)
+    };
+    all.iter().find(|(other, _)| is_same(other)).map(|(_, found)| found)
 }

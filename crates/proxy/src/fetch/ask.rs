@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use humboldt_conf::ForwardedFor;
 use humboldt_exchange::{AskHead, AskLine, BodyLength};
-use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
+use humboldt_http::{FieldName, FieldSink, Fields, HopByHop, Method, Url};
 use humboldt_store::StoredHead;
 
 use crate::config::peers::{Login, Peer, basic};
@@ -82,19 +82,43 @@ impl AskHead for Ask<'_> {
 pub(crate) struct AskTunnel<'a> {
     /// The client's request.
     pub request: &'a Request,
+    /// Host and port.
+    pub place: &'a Url,
     /// See [`Manner::login`].
     pub login: Option<&'a Login>,
 }
 
 impl AskHead for AskTunnel<'_> {
     fn line(&self) -> AskLine<'_> {
-        let url = &self.request.url;
+        let url = self.place;
         AskLine { method: b"CONNECT", url, host: url.as_bytes(), to_proxy: true, asterisk: false }
     }
 
     fn write<S: FieldSink>(&self, out: &mut S) {
-        write_login(out, self.request, self.login, true);
+        write_tunnel_login(out, self.request, self.login);
     }
+}
+
+/// The credentials for a parent that is to open a tunnel. Inside of the tunnel of the client they
+/// are those that it has sent with CONNECT: what it sends there is for servers.
+fn write_tunnel_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login>) {
+    match (request.inside(), login) {
+        (Some(inside), Some(Login::NameOfUser(text))) => {
+            let user = login::user(&inside.connect).or(login::user(request));
+            let login = name_of_user(&inside.connect, user, text);
+            out.field(b"Proxy-Authorization", login.as_bytes());
+        }
+        (Some(inside), _) => write_login(out, &inside.connect, login, true),
+        (None, _) => write_login(out, request, login, true),
+    }
+}
+
+/// The same as bytes.
+pub(crate) fn tunnel_login(request: &Request, login: Option<&Login>) -> Vec<u8> {
+    let mut fields = Fields::new();
+    write_tunnel_login(&mut fields, request, login);
+    let values: Vec<&[u8]> = fields.get_all(FieldName::ProxyAuthorization).collect();
+    values.join(&b'\n')
 }
 
 /// Schemes that authenticate a connection, not a request (RFC 9110 11.7.3 forbids it): on a
@@ -133,7 +157,9 @@ fn write_login(out: &mut impl FieldSink, request: &Request, login: Option<&Login
     }
     match login {
         Some(Login::Own(login)) => out.field(name, login.as_bytes()),
-        Some(Login::NameOfUser(text)) => out.field(name, name_of_user(request, text).as_bytes()),
+        Some(Login::NameOfUser(text)) => {
+            out.field(name, name_of_user(request, login::user(request), text).as_bytes());
+        }
         Some(Login::OfClientForServer) if !to_proxy && has_basic_for_proxy(request) => {
             let values = request.head.fields.get_all(FieldName::ProxyAuthorization);
             values.take(1).for_each(|value| out.field(name, value));
@@ -165,10 +191,10 @@ pub(crate) fn tells_user(request: &Request, peer: Option<&Peer>) -> bool {
 }
 
 /// `login=*TEXT`: `user=` of a helper, or the user who has logged in, or `-`.
-fn name_of_user(request: &Request, text: &str) -> String {
+fn name_of_user(request: &Request, user: Option<&str>, text: &str) -> String {
     let facts = request.helped.facts();
     let told = facts.as_ref().and_then(|facts| facts.user.as_deref());
-    let user = told.or(login::user(request).map(str::as_bytes)).unwrap_or(b"-");
+    let user = told.or(user.map(str::as_bytes)).unwrap_or(b"-");
     basic(&[user, text.as_bytes()].concat())
 }
 

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use humboldt_base::bump::ServerIdentity;
 use humboldt_base::counters::Counter;
 use humboldt_conf::RelaxedParser;
 use humboldt_exchange::{Announced, ServerError, ServerExchange};
@@ -39,6 +40,8 @@ pub(crate) struct Answer {
     pub limit_bytes: u64,
     /// The connection belongs to that of the client.
     pub is_pinned: bool,
+    /// The server's certificate, if rules have judged it.
+    seen: Option<Rc<ServerIdentity>>,
 }
 
 /// An answer that says that its way does not work. It is used if no other way brings one.
@@ -161,7 +164,7 @@ async fn ask(
     reached: Reached,
     writer: &mut FlowWriter,
 ) -> Result<Box<Answer>, ServerError> {
-    let Reached { mut server, to, is_pinned } = reached;
+    let Reached { mut server, to, is_pinned, seen } = reached;
     server.ask(&Ask { request: &job.request, manner: job.manner(&to) }).await?;
     let request_time = core.now().secs();
     let limits = &job.request.snapshot().reply_limits;
@@ -172,7 +175,7 @@ async fn ask(
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {
                 job.report.answered(&head, to.passes_logins());
-                let reached = Reached { server, to, is_pinned };
+                let reached = Reached { server, to, is_pinned, seen };
                 return Answer::new(reached, head, &job.request, request_time);
             }
         }
@@ -199,7 +202,7 @@ impl Answer {
         request: &Request,
         request_time: i64,
     ) -> Result<Box<Self>, ServerError> {
-        let Reached { mut server, to, is_pinned } = reached;
+        let Reached { mut server, to, is_pinned, seen } = reached;
         let is_pinned = is_pinned || pinning::logs_connection_in(request, &to);
         pinning::see_offers(request, &to, &mut head);
         let relaxed = request.snapshot().config.relaxed_header_parser;
@@ -211,8 +214,17 @@ impl Answer {
                 String::from_utf8_lossy(request.shown_url())
             );
         }
-        let limit_bytes = UNLIMITED;
-        Ok(Box::new(Self { server, to, head, announced, request_time, limit_bytes, is_pinned }))
+        let answer = Self {
+            server,
+            to,
+            head,
+            announced,
+            request_time,
+            limit_bytes: UNLIMITED,
+            is_pinned,
+            seen,
+        };
+        Ok(Box::new(answer))
     }
 
     /// Length of the body, if known.
@@ -236,16 +248,18 @@ impl Answer {
     /// Gives the connection back, if it can be used again. The pool knows connections by the host
     /// of the URL, so one to an address that is not the host's never gets there.
     pub(crate) fn keep(self: Box<Self>, core: &Core, request: &Request) {
-        if request.goes_astray() {
+        if request.goes_astray() && request.inside().is_none() {
             return;
         }
+        let (faulty, seen) = (self.has_faults(), self.seen);
         let Some(idle) = self.server.into_idle() else { return };
         let (url, server) = (&request.url, self.to.server(request));
-        match self.is_pinned {
+        match self.is_pinned || request.is_not_for_others() {
+            false if faulty => {}
             false => core.pool.checkin(&server, idle),
             true => {
                 let place = (url.host(), url.port());
-                request.facts().pin.put(place, &server, request.owner(), idle);
+                request.facts().pin.put(place, &server, request.owner(), (idle, seen));
             }
         }
     }
@@ -256,9 +270,17 @@ impl Answer {
         self.is_pinned || tells_user(request, self.to.peer.as_deref())
     }
 
-    /// Whether the answer must not be stored: it came from a peer with `proxy-only`, or its head
-    /// had to be repaired. One client may cope with a repaired answer, but it is not for all.
+    /// Whether something is wrong with the server's certificate, and was forgiven: what it says is
+    /// for this client alone.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.seen.as_ref().is_some_and(|server| !server.faults.is_empty())
+    }
+
+    /// Whether the answer must not be stored: it came from a peer with `proxy-only`, from a server
+    /// with a fault that was forgiven, or its head had to be repaired. One client may cope with a
+    /// repaired answer, but it is not for all.
     pub(crate) fn is_not_to_be_stored(&self) -> bool {
-        self.to.peer.as_ref().is_some_and(|peer| peer.conf.proxy_only) || self.was_repaired()
+        let is_copy = self.to.peer.as_ref().is_some_and(|peer| peer.conf.proxy_only);
+        is_copy || self.was_repaired() || self.has_faults()
     }
 }

@@ -8,6 +8,7 @@ use humboldt_net::pool::{Local, ServerRef};
 use humboldt_tls::ClientSide;
 
 use crate::config::peers::{Login, Peer};
+use crate::fetch::ask;
 use crate::request::{Request, unmapped};
 use crate::rules::{access, marks};
 
@@ -17,6 +18,9 @@ pub(crate) struct Destination {
     pub peer: Option<Arc<Peer>>,
     /// Our own address on the connection.
     pub local: Local,
+    /// The name of a tunnel through the parent, as the pool knows it: what is confidential goes to
+    /// its server in one.
+    tunnel: Option<Box<[u8]>>,
 }
 
 impl Destination {
@@ -27,7 +31,19 @@ impl Destination {
             None => local(request, name),
         };
         let marks = marks::towards_server(request, name);
-        Self { peer: peer.cloned(), local: Local { marks, ..local } }
+        let is_tunnel = |peer: &&Arc<Peer>| request.is_confidential() && !peer.conf.originserver;
+        let tunnel = peer.filter(is_tunnel).map(|peer| tunnel_name(request, peer));
+        Self { peer: peer.cloned(), local: Local { marks, ..local }, tunnel }
+    }
+
+    /// Whether what is sent to a parent goes through a tunnel to the server.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.tunnel.is_some()
+    }
+
+    /// Whether what must not be read on the way can go there.
+    pub(crate) fn is_safe_for(&self, request: &Request) -> bool {
+        !request.is_confidential() || self.tls(request).is_some()
     }
 
     /// The server, as the pool knows it.
@@ -35,7 +51,7 @@ impl Destination {
         let (host, port) = match &self.peer {
             Some(peer) => {
                 let parent: &CachePeer = &peer.conf;
-                (peer.pool_name.as_bytes(), parent.http_port)
+                (self.tunnel.as_deref().unwrap_or(peer.pool_name.as_bytes()), parent.http_port)
             }
             None => {
                 let original = request.original_destination();
@@ -47,33 +63,60 @@ impl Destination {
         ServerRef { host, port, tls, local: self.local }
     }
 
-    /// The settings of TLS there, if the connection has to have it.
+    /// The settings of TLS with who answers the request, if there has to be any.
     pub(crate) fn tls<'a>(&'a self, request: &'a Request) -> Option<&'a ClientSide> {
         match &self.peer {
-            Some(peer) => peer.tls.as_ref(),
-            None if request.url.scheme() == b"https" => request.snapshot().tls.outgoing(),
-            None => None,
+            Some(peer) if !self.is_tunnel() => peer.tls.as_ref(),
+            _ if request.is_secure() => request.snapshot().tls.outgoing(),
+            _ => None,
         }
+    }
+
+    /// The settings of TLS with the parent, if there has to be any, around a tunnel.
+    pub(crate) fn tls_of_parent(&self) -> Option<&ClientSide> {
+        self.peer.as_ref()?.tls.as_ref()
     }
 
     /// The host that its certificate is for, unless the settings name another one.
     pub(crate) fn certified_host<'a>(&'a self, request: &'a Request) -> &'a [u8] {
         match &self.peer {
-            Some(peer) => peer.conf.host.as_bytes(),
-            None => request.url.host(),
+            Some(peer) if !self.is_tunnel() => peer.conf.host.as_bytes(),
+            _ => request.url.host(),
         }
     }
 
     /// Whether the client's credentials for a proxy go there.
     pub(crate) fn passes_logins(&self) -> bool {
-        let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
-        is_proxy && self.login().is_some_and(Login::is_of_client)
+        self.is_proxy() && self.login().is_some_and(Login::is_of_client)
     }
 
-    /// `login=` of the parent.
+    /// Whether who answers is a proxy.
+    pub(crate) fn is_proxy(&self) -> bool {
+        let is_proxy = self.peer.as_ref().is_some_and(|peer| !peer.conf.originserver);
+        is_proxy && !self.is_tunnel()
+    }
+
+    /// `login=` of the parent, if the parent answers.
     pub(crate) fn login(&self) -> Option<&Login> {
+        self.login_of_parent().filter(|_| !self.is_tunnel())
+    }
+
+    /// The same where it opens a tunnel.
+    pub(crate) fn login_of_parent(&self) -> Option<&Login> {
         self.peer.as_ref()?.login.as_ref()
     }
+}
+
+/// The name of a tunnel in the pool. It has the settings of TLS with the parent, and the
+/// credentials by which the parent has opened the tunnel: it may not open it for others.
+fn tunnel_name(request: &Request, peer: &Peer) -> Box<[u8]> {
+    let port = request.url.port().to_string();
+    let tls = peer.tls.as_ref().map_or(0, ClientSide::number).to_string();
+    let login = ask::tunnel_login(request, peer.login.as_ref());
+    let name = peer.pool_name.as_bytes();
+    // No host has a space.
+    let parts = [name, request.url.host(), port.as_bytes(), tls.as_bytes(), &login];
+    parts.join(&b' ').into_boxed_slice()
 }
 
 /// The client's address, if the server is to see that (`tproxy`, `spoof_client_ip`).

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use humboldt_base::bump::ServerIdentity;
 use humboldt_exchange::ServerError;
 use humboldt_http::{FieldName, Fields, ResponseHead};
 use humboldt_logs::access::Tag;
@@ -126,6 +127,8 @@ pub(crate) struct Failure {
     pub detail: String,
     /// The refusal, if a rule does not let the request go on.
     pub refusal: Option<Box<Refusal>>,
+    /// The server whose certificate is not accepted, if rules have judged it.
+    pub server: Option<Rc<ServerIdentity>>,
 }
 
 impl Report {
@@ -178,7 +181,7 @@ impl Report {
 impl Failure {
     /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
-        Self { page, detail: detail.into(), refusal: None }
+        Self { page, detail: detail.into(), refusal: None, server: None }
     }
 
     /// There is no TLS with the server of `host`.
@@ -266,9 +269,9 @@ impl Job {
 
     /// How the request is sent to `to`.
     pub(crate) fn manner<'a>(&'a self, to: &'a Destination) -> Manner<'a> {
-        let peer = to.peer.as_ref().map(|peer| &peer.conf);
+        let peer = to.peer.as_ref().map(|peer| &peer.conf).filter(|_| !to.is_tunnel());
         Manner {
-            to_proxy: peer.is_some_and(|peer| !peer.originserver),
+            to_proxy: to.is_proxy(),
             forced_host: peer.and_then(|peer| peer.forceddomain.as_deref()),
             login: to.login(),
             validate: self.stale.as_ref().map(|stale| stale.body.about().head),

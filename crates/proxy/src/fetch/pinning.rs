@@ -26,7 +26,8 @@ pub(crate) fn logs_connection_in(request: &Request, to: &Destination) -> bool {
 /// Whether such logins are possible by this way: otherwise neither the offer of the server nor the
 /// credentials of the client go on.
 pub(crate) fn is_possible(request: &Request, to: &Destination) -> bool {
-    let peer = to.peer.as_ref().map(|peer| peer.conf.connection_auth);
+    let peer = to.peer.as_ref().filter(|_| !to.is_tunnel());
+    let peer = peer.map(|peer| peer.conf.connection_auth);
     !request.facts().port.hides_connection_auth && peer != Some(ConnectionAuth::Off)
 }
 
@@ -48,7 +49,8 @@ pub(crate) fn see_offers(request: &Request, to: &Destination, head: &mut Respons
     head.fields.remove_by_name(b"Proxy-Support");
     // The field is for the next hop. That of the hop before must not take ours away.
     unname(head, b"Proxy-Support");
-    if request.facts().port.mode == PortMode::Forward {
+    // A client inside of a tunnel knows no proxy.
+    if request.facts().port.mode == PortMode::Forward && request.inside().is_none() {
         head.fields.push_named(b"Proxy-Support", SUPPORT);
     }
 }
@@ -64,7 +66,8 @@ fn unname(head: &mut ResponseHead, name: &[u8]) {
 
 /// Whether a proxy on this way ties connections together.
 fn is_tied_behind(request: &Request, to: &Destination, head: &ResponseHead) -> bool {
-    let Some(peer) = to.peer.as_ref().map(|peer| &peer.conf) else { return true };
+    let peer = to.peer.as_ref().filter(|_| !to.is_tunnel());
+    let Some(peer) = peer.map(|peer| &peer.conf) else { return true };
     let says_so = || {
         let fields = head.fields.iter();
         let mut support = fields.filter(|(_, name, _)| name.eq_ignore_ascii_case(b"Proxy-Support"));

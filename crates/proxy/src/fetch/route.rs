@@ -4,28 +4,33 @@
 //! limits and the same notes about failures. It connects only to addresses that the rules have
 //! judged.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_base::bump::ServerIdentity;
 use humboldt_base::counters::Counter;
-use humboldt_conf::{CachePeer, HttpPort, PortMode};
+use humboldt_conf::PortMode;
 use humboldt_exchange::ServerExchange;
 use humboldt_logs::access::Hierarchy;
-use humboldt_net::connect::{ConnectError, ConnectOptions, Connected};
-use humboldt_net::dns::Asker;
+use humboldt_net::connect::Connected;
 use tokio::time::Instant;
 
 use crate::config::peers::Peer;
 use crate::core::Core;
 use crate::errors::ErrorPage;
+use crate::fetch::certificates;
+use crate::fetch::connecting::{Connection, connect};
 use crate::fetch::destination::Destination;
 use crate::fetch::job::{Failure, Report};
 use crate::request::{Request, unmapped};
 use crate::rules::{access, destinations};
-use crate::secure::Secure;
+
+/// Why a parent is not asked.
+const IN_CLEAR_TEXT: &str = "what came encrypted would go to the parent in clear text: it needs \
+                             `tls`, or must be a proxy that opens tunnels";
 
 /// One way to get an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -56,6 +61,16 @@ pub(crate) struct Reached {
     pub to: Destination,
     /// It belongs to the client's connection ([`crate::pin`]).
     pub is_pinned: bool,
+    /// The server's certificate, if it was judged by rules: nobody else uses the connection if it
+    /// has a fault, which was forgiven.
+    pub seen: Option<Rc<ServerIdentity>>,
+}
+
+impl Reached {
+    /// Whether a fault of the server's certificate was forgiven.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.seen.as_ref().is_some_and(|server| !server.faults.is_empty())
+    }
 }
 
 /// The ways of one request, and how many of them have been tried.
@@ -178,6 +193,9 @@ impl<'a> Route<'a> {
             }
         };
         let to = Destination::new(request, peer);
+        if !to.is_safe_for(request) {
+            return Err(Failure::new(ErrorPage::NoForward, IN_CLEAR_TEXT));
+        }
         let read_timeout = request.snapshot().config.read_timeout;
         // A pooled connection may lead to an address that the name no longer has, or that the rules
         // do not permit for this request.
@@ -188,28 +206,29 @@ impl<'a> Route<'a> {
                     && destinations::objection(core, request, ip).is_none()
         };
         if std::mem::take(&mut self.may_use_pin)
-            && let Some(connected) =
+            && let Some((connected, seen)) =
                 request.facts().pin.take(&to.server(request), request.owner(), may_use)
+            && seen.as_ref().is_none_or(|seen| certificates::is_forgiven(request, seen))
         {
             core.count(Counter::ServerReuses, 1);
             let server = ServerExchange::new(&core.io, connected, true, read_timeout);
-            return Ok(Reached { server, to, is_pinned: true });
+            return Ok(Reached { server, to, is_pinned: true, seen });
         }
         if self.may_reuse
             && let Some(connected) = core.pool.checkout(&to.server(request), may_use)
         {
             core.count(Counter::ServerReuses, 1);
             let server = ServerExchange::new(&core.io, connected, true, read_timeout);
-            return Ok(Reached { server, to, is_pinned: false });
+            return Ok(Reached { server, to, is_pinned: false, seen: None });
         }
         // Boxed, since most requests find a pooled connection.
-        let server = Box::pin(self.connect(&to)).await?;
+        let (server, seen) = Box::pin(self.connect(&to)).await?;
         core.count(Counter::ServerConnections, 1);
-        Ok(Reached { server, to, is_pinned: false })
+        Ok(Reached { server, to, is_pinned: false, seen })
     }
 
     /// Makes a connection in the time that is left.
-    async fn connect(&mut self, to: &Destination) -> Result<ServerExchange, Failure> {
+    async fn connect(&mut self, to: &Destination) -> Result<Connection, Failure> {
         let (began, deadline) = (Instant::now(), self.core.io.deadlines.slot());
         deadline.arm(self.time_left);
         let connected = deadline.guard(pin!(connect(self.core, self.request, to))).await;
@@ -300,102 +319,11 @@ fn parents(request: &Request) -> Vec<Way> {
     parents.into_iter().map(|(index, hierarchy)| Way::Peer(index, hierarchy)).collect()
 }
 
-/// Connects to a server, and notes whether a parent could be reached.
-async fn connect(
-    core: &Core,
-    request: &Request,
-    to: &Destination,
-) -> Result<ServerExchange, Failure> {
-    let (config, peer) = (&request.snapshot().config, to.peer.as_deref());
-    let parent: Option<&CachePeer> = peer.map(|peer| &peer.conf);
-    let found = match parent {
-        Some(parent) => core.look_up(&parent.host, Asker::Proxy).await,
-        None => access::reachable(core, request).await,
-    };
-    let found = found.map_err(|error| Failure::new(ErrorPage::DnsFailure, error.to_string()));
-    let addresses = found.and_then(|found| match parent {
-        Some(_) => Ok(found),
-        None => destinations::permitted(core, request, found).map_err(Failure::from),
-    });
-    let timeout = match parent {
-        Some(parent) => parent.connect_timeout.unwrap_or(config.peer_connect_timeout),
-        None => config.connect_timeout,
-    };
-    let result = match addresses {
-        Ok(addresses) => connect_to(core, request, &addresses, to, timeout).await,
-        Err(failure) => Err(failure),
-    };
-    if let Some(peer) = peer {
-        match &result {
-            Ok(_) => peer.note_success(),
-            Err(_) => peer.note_failure(request.received.secs()),
-        }
-    }
-    result
-}
-
-/// Connects to one of the addresses.
-async fn connect_to(
-    core: &Core,
-    request: &Request,
-    addresses: &[IpAddr],
-    to: &Destination,
-    timeout: Duration,
-) -> Result<ServerExchange, Failure> {
-    let port = to.server(request).port;
-    let others: Vec<IpAddr> =
-        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, port)).collect();
-    if others.is_empty() && !addresses.is_empty() {
-        return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
-    }
-    let config = &request.snapshot().config;
-    let options = ConnectOptions {
-        timeout,
-        stagger: Duration::from_millis(config.happy_eyeballs_connect_timeout.into()),
-        local_v4: to.local.v4,
-        local_v6: to.local.v6,
-        local_is_foreign: to.local.is_foreign,
-        marks: to.local.marks,
-    };
-    let host = to.certified_host(request);
-    let tls = to.tls(request).map(|side| Secure { side, host });
-    let connecting = core.connect(&others, port, &options, tls, config.read_timeout);
-    connecting.await.map_err(|error| match &error {
-        ConnectError::Tls(fault) => Failure::of_tls(host, fault),
-        error => Failure::from(error),
-    })
-}
-
 /// Whether a server can be asked for URLs of this scheme. CONNECT has none.
 fn can_be_asked(request: &Request) -> bool {
     match request.url.scheme() {
+        _ if request.is_secure() => request.snapshot().tls.outgoing().is_some(),
         b"" | b"http" => true,
-        b"https" => request.snapshot().tls.outgoing().is_some(),
         _ => false,
-    }
-}
-
-/// Whether a connection to `ip` would lead to a port of this proxy. The proxy would then be its own
-/// client, with rights that the real client may not have, and most requests would loop for ever.
-fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
-    let facts = request.facts();
-    let target = destination(ip);
-    let listens_at = |own: &HttpPort| match own.addr.map(unmapped) {
-        Some(own) if !own.is_unspecified() => own == target,
-        // A port that was given by name was resolved when it was opened, so it may have any address
-        // of the machine.
-        _ => humboldt_net::is_own_address(target),
-    };
-    let is_this_one = (unmapped(facts.local.ip()), facts.local.port()) == (target, port);
-    let mut ports = request.snapshot().config.ports();
-    is_this_one || ports.any(|own| own.port == port && listens_at(own))
-}
-
-/// The real destination of a connection to `ip`: the unspecified address means this machine.
-fn destination(ip: IpAddr) -> IpAddr {
-    match unmapped(ip) {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
     }
 }

@@ -97,6 +97,10 @@ pub(crate) async fn failed(
     }
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
+    if request.inside().is_some() && failure.server.is_some() {
+        // The client has been shown another certificate: it is to ask for this server's.
+        transaction.client.close_behind();
+    }
     let server = outcome.route.as_ref().and_then(|route| route.peer);
     let about = About { server, ..About::new(request.shown_url(), &failure.detail) };
     let local = error_page(core, request, failure.page, &about);

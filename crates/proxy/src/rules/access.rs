@@ -25,7 +25,7 @@ use crate::rules::notes::Before;
 use crate::rules::{external, login, own};
 
 /// Most questions of one list about one request; a list with more counts as unanswered.
-const QUESTIONS_MAX: usize = 64;
+pub(super) const QUESTIONS_MAX: usize = 64;
 
 /// The name of a client that has none, as in Squid.
 const NAMELESS: &str = "none";
@@ -64,7 +64,7 @@ pub(super) async fn decide_about<'l, 'r>(
 }
 
 /// Gets the answer to a question. `false`: the answer is known already, and does not help.
-async fn answer(
+pub(super) async fn answer(
     core: &Core,
     request: &Request,
     subject: &Subject<'_>,
@@ -149,10 +149,14 @@ async fn check_login(request: &Request) {
 /// The client for which names are looked up: each has its own share, so that one client cannot
 /// block the look-ups of others.
 pub(crate) fn asker(request: &Request) -> Asker {
-    match waiter(request) {
-        // Clients on Unix sockets have no address. A connection has its place in memory.
-        ip if ip.is_unspecified() => Asker::Connection(std::ptr::from_ref(request.facts()).addr()),
-        ip => Asker::Client(ip),
+    let ip = waiter(request);
+    let facts = request.facts();
+    // Clients on Unix sockets have no address, unless a header tells one. A connection has its
+    // place in memory.
+    let is_nameless = facts.port.unix.is_some() && request.indirect_client.is_none();
+    match is_nameless && ip.is_unspecified() {
+        true => Asker::Connection(std::ptr::from_ref(facts).addr()),
+        false => Asker::Client(ip),
     }
 }
 
@@ -323,7 +327,7 @@ pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -
 /// Asks `cache` without waiting. `Pending`: the list needs a fact that is not known yet, see
 /// [`decide_cache`].
 pub(crate) fn check_cache(request: &Request) -> Poll<bool> {
-    if request.goes_astray() {
+    if request.is_not_for_others() {
         return Poll::Ready(false);
     }
     if let Some(&decided) = request.may_use_cache.get() {
@@ -401,6 +405,7 @@ pub(crate) fn subject(request: &Request) -> Subject<'_> {
         local_port: facts.chosen().port(),
         port_name: Some(&facts.port.name),
         certificate: facts.tls.get().and_then(|tls| tls.certificate.as_ref()),
+        is_encrypted: facts.tls.get().is_some(),
         method: request.head.method_bytes(),
         scheme: request.url.scheme(),
         host,
@@ -419,6 +424,7 @@ pub(crate) fn subject(request: &Request) -> Subject<'_> {
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
         random: None,
         is_internal: own::is_internal(request),
+        bump: request.bump(),
     }
 }
 
@@ -430,6 +436,11 @@ pub(crate) fn hardware(subject: &Subject<'_>) -> Option<Option<[u8; 6]>> {
         return Some(None);
     }
     hardware_address(client).ok()
+}
+
+/// Whether a list that does not wait allows this subject; `false` if it has no answer.
+pub(super) fn allows_at_once(list: &RuleList, request: &Request, subject: &Subject<'_>) -> bool {
+    Decision::from(check_at_once(list, request, subject)).is_allowed()
 }
 
 /// Checks a list that does not wait. It knows the users whose login needs no check: those of

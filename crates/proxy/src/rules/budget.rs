@@ -115,11 +115,11 @@ fn client<'r>(request: &'r Request, limits: &BudgetLimits) -> (u8, Client<'r>) {
 fn of_address<'r>(ip: IpAddr, limits: &BudgetLimits) -> (u8, Client<'r>) {
     let (v4_bits, v6_bits) = limits.prefix_bits;
     let ip = network(ip, v4_bits, v6_bits);
-    let (bits, value) = match ip {
-        IpAddr::V4(ip) => (v4_bits, u128::from(ip.to_bits()) | 1 << 127),
-        IpAddr::V6(ip) => (v6_bits, ip.to_bits()),
+    let (kind, bits, value) = match ip {
+        IpAddr::V4(ip) => (2, v4_bits, ip.to_bits().into()),
+        IpAddr::V6(ip) => (0, v6_bits, ip.to_bits()),
     };
-    (0, Client::Address(ip, bits, value.to_be_bytes()))
+    (kind, Client::Address(ip, bits, value.to_be_bytes()))
 }
 
 /// Takes bytes that have been sent to the client, or have come from it. `false`: the budget is
@@ -171,11 +171,15 @@ pub(crate) fn settle(core: &Core, request: &Request, bytes_out: u64) {
     }
 }
 
-/// Takes a place for a tunnel, if there is a budget.
+/// Takes a place for a tunnel, if there is a budget. One inside of another, as a WebSocket that is
+/// decrypted, has the place of that one.
 ///
 /// # Errors
 /// The client has as many as it may.
 pub(crate) fn begin_tunnel(core: &Core, request: &Request) -> Result<Option<TunnelPlace>, Refusal> {
+    if request.inside().is_some() {
+        return Ok(None);
+    }
     let Some((key, index)) = request.spending.get().account else { return Ok(None) };
     let line = request.snapshot().budgets.get(index);
     let limits = line.and_then(|line| Some((line, line.limits.as_ref()?)));
@@ -213,5 +217,13 @@ mod tests {
         assert_eq!(named((24, 48), "2001:db8:1:2::9"), named((24, 48), "2001:db8:1:3::1"));
         assert_eq!(named(usual, "::ffff:10.1.2.3").0, "10.1.2.3");
         assert_eq!(named((24, 48), "10.1.2.3").0, "10.1.2.0/24");
+        let account = |ip: &str| {
+            let limits = BudgetLimits { prefix_bits: (32, 128), ..BudgetLimits::default() };
+            let (kind, client) = of_address(ip.parse().unwrap(), &limits);
+            (kind, client.bytes().to_vec())
+        };
+        for v6 in ["8000::a01:203", "::a01:203", "::1:a01:203"] {
+            assert_ne!(account("10.1.2.3"), account(v6), "{v6}");
+        }
     }
 }

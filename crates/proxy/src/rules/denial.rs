@@ -7,8 +7,6 @@ use humboldt_conf::{Need, RuleSource};
 use humboldt_logs::access::Tag;
 
 use crate::errors::ErrorPage;
-use crate::request::Request;
-use crate::rules::login;
 
 /// A request or an answer that a rule denies.
 #[derive(Clone, Debug)]
@@ -53,9 +51,9 @@ impl Refusal {
         Self::new(ErrorPage::AccessDenied, Tag::Denied, info)
     }
 
-    /// By `http_access`: the client is to log in, or to log in as another user.
-    pub(crate) fn login(request: &Request, info: Option<usize>) -> Self {
-        Self::new(login::page(request), Tag::Denied, info)
+    /// By `http_access`: the client is to log in, or to log in as another user, as this page says.
+    pub(crate) fn login(page: ErrorPage, info: Option<usize>) -> Self {
+        Self::new(page, Tag::Denied, info)
     }
 
     /// By `miss_access`.

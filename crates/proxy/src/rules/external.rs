@@ -157,11 +157,30 @@ fn write(
         ExternalCode::ExtTag => text(out, facts.and_then(|f| f.tag.as_deref()).unwrap_or(b"")),
         ExternalCode::ExtLog => text(out, facts.and_then(|f| f.log.as_deref()).unwrap_or(b"")),
         ExternalCode::Note => text(out, &note(request, &part.field)),
+        ExternalCode::Sni
+        | ExternalCode::BumpMode
+        | ExternalCode::ServerSubject
+        | ExternalCode::ServerIssuer
+        | ExternalCode::ServerFaults => text(out, &of_bump(part.code, subject)),
         ExternalCode::Acl => text(out, acl.name.as_bytes()),
         // Each argument is quoted by itself.
         ExternalCode::Data => out.extend_from_slice(&acl.data),
         ExternalCode::Percent => out.push(b'%'),
     }
+}
+
+/// A fact about the interception of TLS; empty where it is not known.
+fn of_bump(code: ExternalCode, subject: &Subject<'_>) -> Vec<u8> {
+    let Some(facts) = subject.bump else { return Vec::new() };
+    let certificate = facts.server.as_ref().and_then(|server| server.certificate.as_ref());
+    let text = match code {
+        ExternalCode::Sni => facts.sni(),
+        ExternalCode::BumpMode => facts.action.map(|action| action.name()),
+        ExternalCode::ServerSubject => certificate.map(|own| own.subject.line.as_str()),
+        ExternalCode::ServerIssuer => certificate.map(|own| own.issuer.line.as_str()),
+        _ => return facts.faults().join(":").into_bytes(),
+    };
+    text.unwrap_or_default().as_bytes().to_vec()
 }
 
 fn quoted(out: &mut Vec<u8>, text: &[u8], quoting: ExternalQuoting) {

@@ -12,7 +12,11 @@ pub(crate) fn early(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());
     let helped = request.helped.facts();
     let helped = helped.as_deref();
+    let tls = facts.tls.get();
     let record = AccessRecord {
+        certificate: tls.and_then(|tls| tls.certificate.as_ref()),
+        tls: tls.map(|tls| (tls.version, tls.cipher)),
+        bump: request.bump(),
         local: Some(facts.chosen()),
         method: request.head.method_bytes(),
         url: request.url.as_bytes(),

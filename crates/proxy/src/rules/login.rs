@@ -41,11 +41,20 @@ pub(crate) fn addresses(request: &Request) -> u32 {
 /// server, it sends those for a server. `None` where it knows nothing of the proxy: what it sends
 /// is meant for somebody else, and it cannot be asked.
 pub(crate) fn field(request: &Request) -> Option<FieldName> {
+    if request.inside().is_some() {
+        return None;
+    }
     match request.facts().port.mode {
         PortMode::Forward => Some(FieldName::ProxyAuthorization),
         PortMode::Accel => Some(FieldName::Authorization),
         PortMode::Intercept | PortMode::Tproxy => None,
     }
+}
+
+/// The request that has the credentials. Inside of a tunnel it is the one for the tunnel: the
+/// client cannot be asked again.
+fn asked(request: &Request) -> &Request {
+    request.inside().map_or(request, |inside| &inside.connect)
 }
 
 /// The value of this field.
@@ -73,10 +82,13 @@ pub(crate) fn remember(request: &Request, client: IpAddr) -> bool {
     if request.login.get().is_some() {
         return true;
     }
+    let asked = asked(request);
     let found = match &request.snapshot().logins {
-        Some(configured) if field(request).is_some() => {
-            let extras = extras(request, configured);
-            configured.logins.remembered(login_of(request, &extras, client), request.received)
+        Some(configured) if field(asked).is_some() => {
+            taken_over(request, configured).or_else(|| {
+                let extras = extras(asked, configured);
+                configured.logins.remembered(login_of(asked, &extras, client), request.received)
+            })
         }
         // Without a way to log in no rule asks.
         _ => Some(Checked::nobody()),
@@ -93,13 +105,27 @@ pub(crate) async fn check(request: &Request, client: IpAddr, asker: IpAddr) {
     if remember(request, client) {
         return;
     }
-    let snapshot = request.snapshot();
+    let (snapshot, asked) = (request.snapshot(), asked(request));
     if let Some(configured) = &snapshot.logins {
-        let extras = extras(request, configured);
+        let extras = extras(asked, configured);
         let running = configured.running(&snapshot.helpers);
-        let login = login_of(request, &extras, client);
-        note(request, configured.logins.check(login, asker, running).await);
+        let login = login_of(asked, &extras, client);
+        let checked = configured.logins.check(login, asker, running).await;
+        if let (true, Ok(login)) = (request.inside().is_some(), &checked) {
+            asked.login.get_or_init(|| Ok(login.clone()));
+        }
+        note(request, checked);
     }
+}
+
+/// The user of a request inside of a tunnel is who has asked for the tunnel. A password is checked
+/// again when its time is over, with the rules in force; the proof of another scheme is good for
+/// one check, which counts as long as there is the scheme.
+fn taken_over(request: &Request, configured: &ConfiguredLogins) -> Option<Checked> {
+    let connect = &request.inside()?.connect;
+    let scheme = configured.logins.scheme_of(credentials(connect)?)?;
+    let known = connect.login.get().filter(|_| scheme != AuthScheme::Basic)?;
+    known.as_ref().ok().cloned()
 }
 
 fn login_of<'r>(request: &'r Request, extras: &'r [u8], client: IpAddr) -> Login<'r> {
@@ -137,6 +163,9 @@ pub(crate) fn annotate(request: &Request) {
 
 /// The page that asks the client for a login, or refuses where it cannot be asked.
 pub(crate) fn page(request: &Request) -> ErrorPage {
+    if request.inside().is_some() {
+        return ErrorPage::AccessDenied;
+    }
     match request.facts().port.mode {
         PortMode::Forward => ErrorPage::ProxyLoginRequired,
         PortMode::Accel => ErrorPage::LoginRequired,

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod balancer;
 pub(crate) mod budget;
+pub(crate) mod bump;
 pub(crate) mod codes;
 pub(crate) mod decision;
 pub(crate) mod delays;

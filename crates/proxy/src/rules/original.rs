@@ -29,7 +29,19 @@ pub(crate) fn is_unverified(request: &Request) -> bool {
 /// # Errors
 /// The request does not agree, and is refused.
 pub(crate) async fn verify(core: &Core, request: &Request) -> Result<(), Refusal> {
-    let Some(original) = request.facts().original else { return Ok(()) };
+    if compare(core, request).await {
+        return Ok(());
+    }
+    let is_refused = request.snapshot().config.host_verify_strict
+        || matches!(request.head.method, Method::Connect | Method::Purge);
+    if is_refused { Err(Refusal::of_host()) } else { Ok(()) }
+}
+
+/// Looks up the addresses of the host of a tunnel, and notes whether the one that the client chose
+/// is among them, as [`verify`] does: without, the tunnel leads to that address all the same, and
+/// the host counts for nothing.
+pub(crate) async fn compare(core: &Core, request: &Request) -> bool {
+    let Some(original) = request.facts().original else { return true };
     let addresses = addresses_of_host(core, request).await;
     let agrees = request.url.port() == original.port() && has(&addresses, original);
     let is_verified = *request.is_verified.get_or_init(|| agrees);
@@ -38,13 +50,10 @@ pub(crate) async fn verify(core: &Core, request: &Request) -> Result<(), Refusal
         Some(original) => Ok(Arc::new([unmapped(original.ip())])),
         None => addresses,
     });
-    if is_verified {
-        return Ok(());
+    if !is_verified {
+        core.count(Counter::ClientHostConflicts, 1);
     }
-    core.count(Counter::ClientHostConflicts, 1);
-    let is_refused = request.snapshot().config.host_verify_strict
-        || matches!(request.head.method, Method::Connect | Method::Purge);
-    if is_refused { Err(Refusal::of_host()) } else { Ok(()) }
+    is_verified
 }
 
 async fn addresses_of_host(core: &Core, request: &Request) -> Answer {

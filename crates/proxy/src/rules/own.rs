@@ -67,7 +67,8 @@ pub fn is_own_name(snapshot: &Snapshot, port: &HttpPort, host: &[u8]) -> bool {
 /// count. The machine's address, `localhost` and the site's own name (`defaultsite`) belong to the
 /// site.
 fn is_own(request: &Request) -> bool {
-    if request.goes_astray() {
+    // Who is inside of a tunnel to a server means that server.
+    if request.goes_astray() || request.inside().is_some() {
         return false;
     }
     let facts = request.facts();

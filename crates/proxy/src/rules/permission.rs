@@ -40,6 +40,8 @@ pub(crate) fn check(request: &Request) -> Poll<Result<(), Refusal>> {
     {
         // Nothing else has a say: the usual case.
         enforce::count(request, List::HttpAccess, rule, false);
+        let [let_in, _] = &request.let_in;
+        let_in.set(rule);
         return Poll::Ready(permit_client(request, &subject, &before, client_lists(snapshot)));
     }
     // Nothing is counted before all lists have decided.
@@ -158,11 +160,11 @@ fn client_may(
     let denials = &request.snapshot().denials;
     let decided = match decision {
         Decision::Challenge(acl, rule) => {
-            let refusal = Refusal::login(request, denials.find_page(acl));
+            let refusal = Refusal::login(login::page(request), denials.find_page(acl));
             Err(refusal.by(list.source(Some(rule))))
         }
         Decision::Denied(Denial { last_acl, wants_login: true, rule }) => {
-            Err(Refusal::login(request, denials.find(last_acl)).by(list.source(rule)))
+            Err(Refusal::login(login::page(request), denials.find(last_acl)).by(list.source(rule)))
         }
         other => other.permits(list, |last_acl| Refusal::of_request(denials.find(last_acl))),
     };

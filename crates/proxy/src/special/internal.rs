@@ -92,7 +92,8 @@ pub(crate) fn objection_to_form(request: &Request) -> Option<Objection> {
             "PRI begins a connection of HTTP/2".into(),
         ));
     }
-    let is_forward = request.facts().port.mode == PortMode::Forward;
+    let facts = request.facts();
+    let is_forward = facts.port.mode == PortMode::Forward && facts.inside.is_none();
     let names_no_server =
         request.head.target == Target::Origin && is_forward && !is_internal(request);
     let detail = "a proxy is asked for whole URLs";

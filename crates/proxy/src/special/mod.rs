@@ -1,5 +1,6 @@
 //! Requests that do not use the cache.
 
+pub(crate) mod bump;
 pub(crate) mod internal;
 pub(crate) mod purge;
 mod recheck;

@@ -30,6 +30,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 pub(crate) struct Tunnel<'a> {
     /// The request that has opened it.
     pub(crate) request: &'a Request,
+    /// The same by the name that the client asks for in TLS, if the rules were asked about that.
+    pub(crate) named: Option<&'a Request>,
     /// The address of the server at its other end: if the rules ask for addresses, it is the one
     /// that they judge.
     pub(crate) peer: Option<IpAddr>,
@@ -113,8 +115,26 @@ async fn judge(core: &Rc<Core>, tunnel: &Tunnel<'_>, snapshot: &Arc<Snapshot>) -
     if snapshot.uses_random {
         // What is drawn for the tunnel stays so, however often the rules are asked.
         _ = tunnel.request.random.get_or_init(access::random);
+        if let Some(named) = tunnel.named {
+            _ = named.random.get_or_init(access::random);
+        }
     }
-    let again = tunnel.request.under(snapshot, tunnel.peer);
+    for asked in [Some(tunnel.request), tunnel.named].into_iter().flatten() {
+        match judge_one(core, tunnel, asked, snapshot).await {
+            Judged::Permitted => {}
+            other => return other,
+        }
+    }
+    Judged::Permitted
+}
+
+async fn judge_one(
+    core: &Rc<Core>,
+    tunnel: &Tunnel<'_>,
+    asked: &Request,
+    snapshot: &Arc<Snapshot>,
+) -> Judged {
+    let again = asked.under(snapshot, tunnel.peer);
     let sent = again.as_sent();
     let decided = match &sent {
         None => permission::decide_permission(core, &again).await,

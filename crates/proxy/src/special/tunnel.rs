@@ -5,12 +5,15 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use humboldt_base::counters::Counter;
 use humboldt_exchange::{
-    BodyLength, ReplyHead, ReplySink, ServerError, ServerExchange, TunnelLimits, reason, relay,
+    BodyLength, ReplyHead, ReplySink, ServerError, ServerExchange, TunnelEnd, TunnelLimits, reason,
+    relay,
 };
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_logs::access::Tag;
 
+use crate::budgets::TunnelPlace;
 use crate::config::cache_status::Usage;
 use crate::core::Core;
 use crate::cut::Cut;
@@ -20,9 +23,10 @@ use crate::fetch::converse::{Answer, interim_head};
 use crate::fetch::job::{Failure, Job, Report};
 use crate::fetch::route::{Reached, Route};
 use crate::open_tunnel::OpenTunnel;
-use crate::outcome::{Outcome, RouteTaken};
+use crate::outcome::{Fault, Outcome, RouteTaken};
 use crate::reply::{facts, local};
 use crate::request::Request;
+use crate::rules::denial::Refusal;
 use crate::rules::header::Ruled;
 use crate::rules::{budget, delays, marks, reply, upgrades};
 use crate::special::recheck::{self, Closing};
@@ -63,8 +67,70 @@ pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     }
 }
 
+/// The way of a tunnel that its client has been promised already.
+pub(crate) struct Way {
+    /// The server's end.
+    pub(crate) server: TunnelEnd,
+    /// For the line in access.log.
+    pub(crate) outcome: Outcome,
+    source: delays::Source,
+    _place: Option<TunnelPlace>,
+}
+
+/// Opens a tunnel that its client has been promised already: without one, the connection ends.
+/// `place`: see [`budget::begin_tunnel`].
+pub(crate) async fn open_promised(
+    transaction: &Transaction<'_>,
+    place: Option<TunnelPlace>,
+) -> Result<Way, Outcome> {
+    let (core, request) = (transaction.core, transaction.request);
+    let report = Report::new();
+    let job = Job::new(request, None, false, &report);
+    let opened = transaction.while_it_stays(pin!(open(core, &job))).await;
+    let outcome = |status| Outcome::miss(Tag::None, status, Some(report.route()));
+    match opened {
+        None => Err(transaction.client_gone(outcome(200))),
+        Some(Ok(Opened::Tunnel(server))) => {
+            let (server, source) = (server.into_tunnel(), report.source());
+            let outcome = Outcome::miss(Tag::Tunnel, 200, Some(report.route()));
+            Ok(Way { server, outcome, source, _place: place })
+        }
+        Some(Ok(Opened::Refused(answer))) => {
+            Err(outcome(answer.head.status).without_answer(Cut::NoServer))
+        }
+        Some(Err(failure)) => Err(match failure.refusal {
+            Some(refusal) => refused(core, *refusal),
+            None => {
+                core.count(Counter::ClientErrors, 1);
+                let ended = outcome(failure.page.status()).without_answer(Cut::NoServer);
+                let fault = Some(Fault::of_page(failure.page, &failure.detail));
+                Outcome { fault, ..ended }
+            }
+        }),
+    }
+}
+
+/// The end of a connection that a rule refuses, and whose client can be told nothing.
+pub(crate) fn refused(core: &Core, refusal: Refusal) -> Outcome {
+    core.count(Counter::ClientDenied, 1);
+    let outcome = Outcome::local(refusal.tag, refusal.page.status());
+    outcome.without_answer(Cut::Denied).by_rule(refusal.rule)
+}
+
+/// Moves bytes through a tunnel that its client has been promised. `named`: the same request by the
+/// name that the client asks for in TLS, of which the rules are asked too.
+pub(crate) async fn serve_promised(
+    transaction: &mut Transaction<'_>,
+    way: Way,
+    named: Option<&Request>,
+) -> Outcome {
+    let Way { server, outcome, source, _place } = way;
+    delays::apply_to_tunnel(transaction.client, transaction.request, source);
+    relay_bytes(transaction, None, named, server, outcome).await
+}
+
 /// The answer to CONNECT.
-struct Established;
+pub(crate) struct Established;
 
 impl ReplyHead for Established {
     fn status(&self) -> u16 {
@@ -83,13 +149,27 @@ fn announce(
     upgrade: Option<&[u8]>,
     source: delays::Source,
 ) {
+    delays::apply_to_tunnel(transaction.client, transaction.request, source);
+    begin(transaction, head, upgrade);
+}
+
+/// Sends the head of a tunnel.
+pub(crate) async fn promise(
+    transaction: &mut Transaction<'_>,
+    head: &impl ReplyHead,
+    upgrade: Option<&[u8]>,
+) -> Result<(), Cut> {
+    begin(transaction, head, upgrade);
+    transaction.client.flush().await.map_err(Cut::from)
+}
+
+fn begin(transaction: &mut Transaction<'_>, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
     // No request can come behind a tunnel.
     let facts = transaction.request.facts();
     facts.pin.end();
     facts.login.end_handshake();
     let client = &mut *transaction.client;
     marks::apply(client, transaction.request, Usage::Local);
-    delays::apply_to_tunnel(client, transaction.request, source);
     client.send_tunnel_head(head, upgrade);
 }
 
@@ -100,31 +180,38 @@ pub(crate) async fn carry(
     mut outcome: Outcome,
 ) -> Outcome {
     let OpenTunnel { server, protocols, place: _place } = *tunnel;
-    let client = &mut *transaction.client;
-    let mut closing = None;
-    let cut = match client.flush().await {
-        Ok(()) => {
-            let config = &transaction.request.snapshot().config;
-            let idle = config.read_timeout.max(IDLE_MIN);
-            let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
-            let ends = (client.tunnel(), server);
-            let core = transaction.core;
-            let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
-            let why = RefCell::new(None);
-            let request = transaction.request;
-            let refused = async {
-                let tunnel = recheck::Tunnel { request, peer, protocols: protocols.as_deref() };
-                let closing = recheck::refused(core, tunnel).await;
-                why.replace(Some(closing));
-            };
-            let meter = budget::meter(core, transaction.request);
-            let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused, meter).await;
-            outcome.bytes_out += bytes;
-            closing = why.into_inner();
-            closing.as_ref().map(|closing: &Closing| closing.cut).or(over.map(Cut::from))
-        }
-        Err(lost) => Some(lost.into()),
+    if let Err(lost) = transaction.client.flush().await {
+        outcome.end(Some(lost.into()));
+        return outcome;
+    }
+    relay_bytes(transaction, protocols.as_deref(), None, server, outcome).await
+}
+
+/// Moves bytes until the tunnel ends.
+async fn relay_bytes(
+    transaction: &mut Transaction<'_>,
+    upgrade: Option<&[u8]>,
+    named: Option<&Request>,
+    server: TunnelEnd,
+    mut outcome: Outcome,
+) -> Outcome {
+    let (core, request) = (transaction.core, transaction.request);
+    let config = &request.snapshot().config;
+    let idle = config.read_timeout.max(IDLE_MIN);
+    let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
+    let ends = (transaction.client.tunnel(), server);
+    let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
+    let why = RefCell::new(None);
+    let refused = async {
+        let tunnel = recheck::Tunnel { request, named, peer, protocols: upgrade };
+        let closing = recheck::refused(core, tunnel).await;
+        why.replace(Some(closing));
     };
+    let meter = budget::meter(core, request);
+    let (bytes, over) = relay(&core.io, ends.0, ends.1, limits, refused, meter).await;
+    outcome.bytes_out += bytes;
+    let closing: Option<Closing> = why.into_inner();
+    let cut = closing.as_ref().map(|closing| closing.cut).or(over.map(Cut::from));
     outcome.end(cut);
     outcome.by_rule(closing.and_then(|closing| closing.rule))
 }
@@ -166,9 +253,9 @@ async fn ask_parent(
     request: &Request,
     reached: Reached,
 ) -> Result<Opened, ServerError> {
-    let Reached { mut server, to, is_pinned } = reached;
+    let Reached { mut server, to, is_pinned, seen } = reached;
     let sent_at = core.now().secs();
-    server.ask(&AskTunnel { request, login: to.login() }).await?;
+    server.ask(&AskTunnel { request, place: &request.url, login: to.login() }).await?;
     let mut head = ResponseHead::default();
     loop {
         let limits = &request.snapshot().reply_limits;
@@ -177,7 +264,7 @@ async fn ask_parent(
             100..=199 => {}
             200..=299 => return Ok(Opened::Tunnel(server)),
             _ => {
-                let reached = Reached { server, to, is_pinned };
+                let reached = Reached { server, to, is_pinned, seen };
                 return Answer::new(reached, head, request, sent_at).map(Opened::Refused);
             }
         }
@@ -230,7 +317,7 @@ enum Switched {
 
 async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Switched, Failure> {
     let request = &*job.request;
-    let Reached { mut server, to, is_pinned } =
+    let Reached { mut server, to, is_pinned, seen } =
         Route::new(core, request, &job.report).await.pinned().next().await?;
     let manner = Manner { whole: false, upgrade: Some(offered), ..job.manner(&to) };
     let sent_at = core.now().secs();
@@ -248,7 +335,7 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
     asked.await.map_err(|error| Failure::from(&error))?;
     job.report.answered(&head, to.passes_logins());
     if head.status != 101 {
-        let reached = Reached { server, to, is_pinned };
+        let reached = Reached { server, to, is_pinned, seen };
         let answer = Answer::new(reached, head, request, sent_at);
         return answer.map(Switched::No).map_err(|error| Failure::from(&error));
     }

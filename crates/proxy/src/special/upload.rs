@@ -78,7 +78,7 @@ async fn send(transaction: &mut Transaction<'_>, job: &Job) -> Result<Box<Answer
     let (core, request) = (transaction.core, transaction.request);
     let connecting = async { Route::new(core, request, &job.report).await.pinned().next().await };
     let reached = transaction.while_it_stays(pin!(connecting)).await;
-    let Reached { mut server, to, is_pinned } = reached.ok_or(UploadEnd::ClientGone)??;
+    let Reached { mut server, to, is_pinned, seen } = reached.ok_or(UploadEnd::ClientGone)??;
     let upload = server.begin_upload(&Ask { request, manner: job.manner(&to) });
     transaction.client.limit_request_body(request.snapshot().body_limit_bytes());
     let mut pump = Box::new(BodyPump::new(upload));
@@ -86,7 +86,7 @@ async fn send(transaction: &mut Transaction<'_>, job: &Job) -> Result<Box<Answer
     let head = until_head(transaction, &mut pump, &mut server).await?;
     job.report.answered(&head, to.passes_logins());
     transaction.pump = Some(pump);
-    let reached = Reached { server, to, is_pinned };
+    let reached = Reached { server, to, is_pinned, seen };
     let answer = Answer::new(reached, head, request, request_time);
     answer.map_err(|error| Failure::from(&error).into())
 }
@@ -166,8 +166,7 @@ pub(crate) async fn relay(
 ) -> Outcome {
     let (core, request, report) = (transaction.core, transaction.request, Rc::clone(&job.report));
     let private = || core.shared.cache.private(request.key, request.key);
-    let writer =
-        invalidate::after_unsafe_method(core, &job, &answer.head).await.unwrap_or_else(private);
+    let writer = invalidate::after_unsafe_method(core, &job, &answer).await.unwrap_or_else(private);
     let Some(reader) = writer.subscribe(ReaderKind::Client) else {
         return local::error(transaction, ErrorPage::Internal, "no fetch").await;
     };

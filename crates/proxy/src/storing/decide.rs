@@ -65,6 +65,10 @@ pub(crate) async fn decide(
     if answer.head.status == 304
         && let Some(stale) = job.stale.take()
     {
+        if answer.has_faults() {
+            job.in_reserve = Some(stale);
+            return Verdict::Again;
+        }
         return confirm(core, job, stale, answer, writer).await;
     }
     if answer.head.status == 304 && !(job.as_asked && has_own_copy(&request)) {
@@ -73,6 +77,7 @@ pub(crate) async fn decide(
     }
     if answer.head.status == 200
         && !answer.was_repaired()
+        && !answer.has_faults()
         && is_for_others(&request, answer)
         && let Some(stale) = job.to_learn_about.take()
     {

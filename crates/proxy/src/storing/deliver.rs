@@ -59,7 +59,7 @@ async fn fetch(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     let conversed = while_wanted(watched, pin!(converse(core, job, &mut writer))).await;
     match conversed {
         Some(Ok(answer)) => {
-            invalidate::after_unsafe_method(core, job, &answer.head).await;
+            invalidate::after_unsafe_method(core, job, &answer).await;
             deliver(core, job, answer, writer).await;
         }
         Some(Err(failure)) => Box::pin(fail(core, job, failure, writer)).await,

@@ -7,11 +7,12 @@ use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness as freshness;
-use humboldt_http::{FieldName, ResponseHead, Url};
+use humboldt_http::{FieldName, Url};
 use humboldt_runtime::turns;
 use humboldt_store::{About, FlowWriter, Key, Voiding};
 
 use crate::core::Core;
+use crate::fetch::converse::Answer;
 use crate::fetch::job::{Job, Stale};
 
 /// Makes stored answers void after an unsafe method succeeded: answers of the URL, and answers that
@@ -20,10 +21,12 @@ use crate::fetch::job::{Job, Stale};
 pub(crate) async fn after_unsafe_method(
     core: &Core,
     job: &Job,
-    head: &ResponseHead,
+    answer: &Answer,
 ) -> Option<FlowWriter> {
-    let request = &*job.request;
-    if request.goes_astray() || !freshness::invalidates(request.head.method, head.status) {
+    let (request, head) = (&*job.request, &answer.head);
+    // What a server says that is not known to be the one is nothing to the others.
+    let is_own = request.is_not_for_others() || answer.has_faults();
+    if is_own || !freshness::invalidates(request.head.method, head.status) {
         return None;
     }
     core.count(Counter::Purges, 1);

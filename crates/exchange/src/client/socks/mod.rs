@@ -5,13 +5,10 @@
 mod handshake;
 mod wire;
 
-use std::io::IoSlice;
-
 use humboldt_http::ResponseHead;
 
-use super::faults::ClientLost;
 use super::h1::{After, H1Client};
-use crate::head::{BodySlices, ReplyHead, collect_unruled};
+use crate::head::{ReplyHead, collect_unruled};
 
 pub(crate) use handshake::{Begun, begin};
 use wire::Code;
@@ -62,16 +59,6 @@ impl SocksClient {
             }
         };
         self.h1.send_bytes(&reply, After::Close);
-    }
-
-    /// Drops the body of such an answer.
-    pub(super) fn try_send<B: BodySlices + ?Sized>(
-        &mut self,
-        body: &B,
-    ) -> Result<Option<u64>, ClientLost> {
-        let mut parts = [IoSlice::new(&[]); 64];
-        let count = body.slices(u64::MAX, &mut parts);
-        Ok(Some(parts.iter().take(count).map(|part| part.len() as u64).sum()))
     }
 }
 
