@@ -22,6 +22,8 @@ mod server;
 mod sessions;
 mod stapled;
 mod system;
+#[cfg(test)]
+mod testing;
 mod verify;
 
 pub use authority::{

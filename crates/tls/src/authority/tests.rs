@@ -9,29 +9,11 @@ use rustls::server::ProducesTickets;
 use x509_parser::certificate::X509Certificate;
 
 use super::*;
-use crate::system::SystemRoots;
+use crate::testing::InMemory;
 
 /// 2026-01-01.
 const NOW_S: i64 = 1_767_225_600;
 const DAY_S: i64 = 86_400;
-
-/// Files in memory.
-struct InMemory(Vec<(&'static str, String)>);
-
-impl Files for InMemory {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let found = self.0.iter().find(|(own, _)| *own == path);
-        found.map(|(_, text)| text.clone().into_bytes()).ok_or_else(|| "No such file".to_owned())
-    }
-
-    fn list(&self, _: &str) -> Result<Vec<String>, String> {
-        Ok(Vec::new())
-    }
-
-    fn system_roots(&self) -> Arc<SystemRoots> {
-        Arc::new(SystemRoots::new(Default::default))
-    }
-}
 
 fn port() -> BumpPort {
     BumpPort {

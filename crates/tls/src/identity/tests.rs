@@ -10,32 +10,13 @@ use rcgen::{
 
 use super::*;
 use crate::error::SetupProblem;
-use crate::files::Files;
 use crate::intermediates::Completing;
 use crate::provider::provider;
-use crate::system::SystemRoots;
+use crate::testing::InMemory;
 use crate::verify::Verifier;
 
 /// 2026-01-01.
 const NOW_S: u64 = 1_767_225_600;
-
-/// Files in memory.
-struct InMemory(Vec<(&'static str, String)>);
-
-impl Files for InMemory {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let found = self.0.iter().find(|(own, _)| *own == path);
-        found.map(|(_, text)| text.clone().into_bytes()).ok_or_else(|| "No such file".to_owned())
-    }
-
-    fn list(&self, _: &str) -> Result<Vec<String>, String> {
-        Ok(Vec::new())
-    }
-
-    fn system_roots(&self) -> Arc<SystemRoots> {
-        Arc::new(SystemRoots::new(Default::default))
-    }
-}
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
