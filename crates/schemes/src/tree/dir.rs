@@ -43,6 +43,10 @@ const KEY_LOCKS: usize = 64;
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
 
+/// The same while objects are stored: the directory comes to its low water mark all the same, if
+/// there are fewer of them than this.
+const EVICTIONS_BESIDE_STORES: u64 = 16;
+
 /// Objects whose log records one call of `maintain` rewrites, about.
 const REWRITE_OBJECTS_PER_ROUND: usize = 32_768;
 
@@ -106,7 +110,7 @@ pub(crate) struct Dir {
     pub(crate) blocking: Arc<Blocking>,
     pub(crate) index: FileIndex,
     pub(crate) log: SwapLog,
-    pub(crate) space: Space,
+    pub(crate) space: Arc<Space>,
     pub(crate) health: Health,
     pub(crate) rebuild: Rebuild,
     pub(crate) counts: Counts,
@@ -196,7 +200,7 @@ impl Drop for Unlinked {
             }
         }
         take_key(&mut dir.lock_key(self.key).leaving, self.key);
-        dir.changed.wake_all();
+        dir.room_has_changed();
     }
 }
 
@@ -212,7 +216,7 @@ impl Dir {
         fs_block_bytes: u64,
     ) -> Self {
         Self {
-            space: Space::new(&options, fs_block_bytes),
+            space: Arc::new(Space::new(&options, fs_block_bytes)),
             index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             blocking: Arc::new(Blocking::new(Arc::clone(&tree))),
@@ -459,7 +463,7 @@ impl Dir {
         // Stores evict for themselves, one by one: for all of its second, a round would hold up
         // everything else.
         let quota = match were_stores && !self.space.is_above_high() {
-            true => 0,
+            true => EVICTIONS_BESIDE_STORES,
             false => self.space.eviction_quota(),
         };
         for _ in 0..quota.min(EVICTIONS_PER_ROUND) {
