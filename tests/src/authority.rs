@@ -36,6 +36,9 @@ distinguished_name = name
 [name]
 ";
 
+/// How to make a key, for OpenSSL.
+const P256: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+
 /// The key of a certificate.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -76,7 +79,16 @@ impl Authority {
     /// If it cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self::with(name, &[])
+        Self::with(name, P256, &[])
+    }
+
+    /// An authority that takes milliseconds to sign.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn slow(name: &str) -> Self {
+        Self::with(name, &["rsa:3072"], &[])
     }
 
     /// An authority whose certificates are for names in this domain only.
@@ -85,10 +97,11 @@ impl Authority {
     /// If it cannot be made.
     #[must_use]
     pub fn for_domain(name: &str, domain: &str) -> Self {
-        Self::with(name, &["-addext", &format!("nameConstraints=critical,permitted;DNS:{domain}")])
+        let constraints = format!("nameConstraints=critical,permitted;DNS:{domain}");
+        Self::with(name, P256, &["-addext", &constraints])
     }
 
-    fn with(name: &str, options: &[&str]) -> Self {
+    fn with(name: &str, key: &[&str], options: &[&str]) -> Self {
         let authority = Self { folder: open_folder() };
         let dir = authority.folder.path().display().to_string();
         let write = |file: &str, text: &str| {
@@ -99,7 +112,7 @@ impl Authority {
         write("serial", "1000");
         write("crlnumber", "1000");
         let mut command = openssl("req");
-        command.args(["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+        command.args(["-x509", "-nodes", "-newkey"]).args(key);
         command.args(["-days", "30", "-subj", &format!("/CN={name}")]);
         command.args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"]).args(options);
         succeed(

@@ -2,6 +2,8 @@
 
 #[path = "interception/behind.rs"]
 mod behind;
+#[path = "interception/certificates.rs"]
+mod certificates;
 #[path = "interception/servers.rs"]
 mod servers;
 #[path = "interception/spaces.rs"]

@@ -50,6 +50,8 @@ counters! {
     BumpLeavesMade = "bump_certificates_made_total";
     /// Decrypted connections whose certificate was there already.
     BumpLeavesFound = "bump_certificates_found_total";
+    /// Certificates that waited until their client might have another one.
+    BumpLeavesWaited = "bump_certificates_waited_total";
     /// Decrypted connections whose client got a certificate that shows faults of the server's.
     BumpFaultsShown = "bump_certificates_with_faults_total";
     /// Connections to be intercepted whose first bytes were no TLS, or TLS that breaks its rules.

@@ -65,13 +65,18 @@ impl Source {
         Ok((config, report))
     }
 
-    /// Reads and compiles.
+    /// Reads and compiles. In a reconfiguration it comes after an `earlier` one.
     ///
     /// # Errors
     /// As [`Source::parse`], or a file that it names cannot be used.
-    pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
+    pub(crate) fn load(
+        &self,
+        cli: &Cli,
+        least: Severity,
+        earlier: Option<&Snapshot>,
+    ) -> Result<Loaded, StartError> {
         let (config, report) = self.parse(cli, least)?;
-        let snapshot = Snapshot::compile(config).map_err(|errors| {
+        let snapshot = Snapshot::compile_after(config, earlier).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             StartError::Configuration(format!("{report}error: {}\n", lines.join("\nerror: ")))
         })?;

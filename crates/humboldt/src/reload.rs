@@ -1,7 +1,10 @@
 //! Reading the configuration again, on a thread of its own: lists of a million entries take
 //! seconds, and a file may be on a disk that hangs. Signals are obeyed meanwhile.
 
+use std::sync::Arc;
+
 use humboldt_conf::Severity;
+use humboldt_proxy::snapshot::Snapshot;
 use humboldt_sys::cpu;
 use tokio::sync::oneshot;
 
@@ -25,7 +28,7 @@ pub(crate) struct Reload {
 
 impl Reload {
     /// Begins, or sees to it that it begins when the one before has ended.
-    pub(crate) fn begin(&mut self, source: &Source, cli: &Cli) {
+    pub(crate) fn begin(&mut self, source: &Source, cli: &Cli, earlier: Arc<Snapshot>) {
         if self.running.is_some() {
             tracing::warn!("the configuration is still being read; it will be read once more then");
             self.is_due = true;
@@ -35,7 +38,8 @@ impl Reload {
         let (source, cli) = (source.clone(), cli.clone());
         let work = move || {
             cpu::work_in_batches(); // it may be refused
-            let _ = done.send(source.load(&cli, Severity::Warning)); // the service may be ending
+            let loaded = source.load(&cli, Severity::Warning, Some(&earlier));
+            let _ = done.send(loaded); // the service may be ending
         };
         match std::thread::Builder::new().name("load".into()).spawn(work) {
             Ok(_) => self.running = Some(is_done),

@@ -168,13 +168,13 @@ impl Service {
         let mut reload_looks = 0;
         loop {
             tokio::select! {
-                _ = signals.hup.recv() => reload.begin(&self.source, &self.cli),
+                _ = signals.hup.recv() => reload.begin(&self.source, &self.cli, self.shared.snapshot()),
                 loaded = reload.ended() => {
                     if let Some(loaded) = loaded {
                         self.reconfigure(loaded, broadcast, &mut directories).await;
                     }
                     if reload.take_due() {
-                        reload.begin(&self.source, &self.cli);
+                        reload.begin(&self.source, &self.cli, self.shared.snapshot());
                     }
                 }
                 is_done = directories.ended() => {

@@ -36,7 +36,8 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
         cache_log.set_level(debug_level(cli, &config));
         return command::send(command, config.pid_filename.as_deref());
     }
-    let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
+    let least = if parse_only { Severity::Note } else { Severity::Warning };
+    let loaded = source.load(cli, least, None)?;
     cache_log.set_level(debug_level(cli, &loaded.snapshot.config));
     if let Some(command) = cli.command {
         if parse_only {

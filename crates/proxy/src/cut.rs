@@ -90,6 +90,9 @@ cuts! {
     NoHandshake = "no_client_handshake", Some("ERR_SECURE_ACCEPT_FAIL"), Failed;
     /// No certificate could be made for a tunnel that was to be decrypted.
     NoCertificate = "no_certificate", Some("ERR_SECURE_ACCEPT_FAIL"), Failed;
+    /// The client of a tunnel that was to be decrypted had come with as many new names as one may
+    /// in a second, and others of its connections were waiting for certificates already.
+    TooManyCertificates = "too_many_certificates", Some("ERR_SECURE_ACCEPT_FAIL"), Failed;
     /// There was no way to the server of a tunnel that its client had been promised.
     NoServer = "tunnel_without_server", Some("ERR_CONNECT_FAIL"), Failed;
     /// The proxy was shut down, and `shutdown_lifetime` was over.

@@ -29,6 +29,7 @@ mod demands;
 mod fetch;
 mod handshake;
 mod helped;
+mod leaf_turns;
 mod lookup;
 mod open_tunnel;
 mod outcome;

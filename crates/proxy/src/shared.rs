@@ -18,6 +18,7 @@ use crate::budgets::Budgets;
 use crate::client_counts::ClientCounts;
 use crate::config::snapshot::Snapshot;
 use crate::cut::Cut;
+use crate::leaf_turns::LeafTurns;
 use crate::outcome::{AccessLog, Outcome};
 
 /// Buckets of a histogram of service times: bucket `n` counts times below 2^n ms.
@@ -90,6 +91,8 @@ pub struct Shared {
     pub(crate) client_counts: Arc<ClientCounts>,
     /// What clients have used of their budgets.
     pub budgets: Arc<Budgets>,
+    /// Turns of clients that need certificates made for them.
+    pub(crate) leaf_turns: LeafTurns,
     connections: AtomicUsize,
     /// One for each core: notified when another core needs descriptors.
     room_wanted: Vec<Notify>,
@@ -120,6 +123,7 @@ impl Shared {
             failed_reconfigurations: AtomicU64::new(0),
             client_counts: Arc::default(),
             budgets: Arc::default(),
+            leaf_turns: LeafTurns::default(),
             connections: AtomicUsize::new(0),
             room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
             helpers: Helpers::default(),

@@ -1,12 +1,16 @@
 //! Files of certificates, keys and revocations.
 
+use std::cell::RefCell;
 use std::fmt::Display;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use crate::error::SetupProblem;
 use crate::system::{self, SystemRoots};
@@ -21,6 +25,11 @@ pub trait Files {
 
     /// The files of a directory.
     fn list(&self, directory: &str) -> Result<Vec<String>, String>;
+
+    /// Whether every user of the machine can read a file.
+    fn is_open_to_all(&self, _path: &str) -> bool {
+        false
+    }
 
     /// The authorities that the system trusts, which nobody has read yet.
     fn system_roots(&self) -> Arc<SystemRoots>;
@@ -51,8 +60,53 @@ impl Files for OnDisk {
         Ok(paths)
     }
 
+    fn is_open_to_all(&self, path: &str) -> bool {
+        /// Others than the owner and his group.
+        const READ_BY_OTHERS: u32 = 0o004;
+        std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READ_BY_OTHERS != 0)
+    }
+
     fn system_roots(&self) -> Arc<SystemRoots> {
         Arc::clone(&self.system_roots)
+    }
+}
+
+/// Files whose contents are noted as they are read.
+pub(crate) struct Noting<'f> {
+    files: &'f dyn Files,
+    noted: RefCell<Sha256>,
+}
+
+impl<'f> Noting<'f> {
+    pub(crate) fn new(files: &'f dyn Files) -> Self {
+        Self { files, noted: RefCell::default() }
+    }
+
+    /// The digest of everything that was read, in its order.
+    pub(crate) fn noted(self) -> [u8; 32] {
+        self.noted.into_inner().finalize().into()
+    }
+}
+
+impl Files for Noting<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        let bytes = self.files.read(path)?;
+        let mut noted = self.noted.borrow_mut();
+        noted.update((bytes.len() as u64).to_le_bytes());
+        noted.update(&bytes);
+        Ok(bytes)
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>, String> {
+        self.files.list(directory)
+    }
+
+    fn is_open_to_all(&self, path: &str) -> bool {
+        self.files.is_open_to_all(path)
+    }
+
+    fn system_roots(&self) -> Arc<SystemRoots> {
+        self.files.system_roots()
     }
 }
 
@@ -156,7 +210,8 @@ pub(crate) fn certificates(
     files: &dyn Files,
     path: &str,
 ) -> Result<Vec<CertificateDer<'static>>, SetupProblem> {
-    let found = certificates_in(&read(files, path)?, path)?;
+    // The key may be in the same file.
+    let found = certificates_in(&Zeroizing::new(read(files, path)?), path)?;
     match found.is_empty() {
         true => Err(SetupProblem::NoCertificate { file: path.to_owned() }),
         false => Ok(found),
@@ -176,9 +231,10 @@ fn certificates_in(bytes: &[u8], path: &str) -> Result<Vec<CertificateDer<'stati
     Ok(found)
 }
 
-/// The private key of a file.
+/// The private key of a file, whose contents are overwritten after use. For the key that is the
+/// part of who takes it (rustls' `load_private_key` does it).
 pub(crate) fn key(files: &dyn Files, path: &str) -> Result<PrivateKeyDer<'static>, SetupProblem> {
-    let bytes = read(files, path)?;
+    let bytes = Zeroizing::new(read(files, path)?);
     let file = path.to_owned();
     match PrivateKeyDer::from_pem_slice(&bytes) {
         // This form has the name of a plain key, and fields in front of it.

@@ -64,6 +64,18 @@ pub(super) struct Secured {
     pub(super) resumes: bool,
 }
 
+/// The domain of servers behind a proxy that decrypts.
+pub(super) const DECRYPTED_DOMAIN: &str = "bench.test";
+
+/// The servers of the tunnels that a proxy decrypts.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Decrypted {
+    /// All tunnels lead to one server.
+    One,
+    /// Each request is for a server that nobody has asked for before.
+    Each,
+}
+
 /// A list of requests to work through.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Drive {
@@ -86,6 +98,8 @@ pub(super) struct Drive {
     pub(super) login: bool,
     /// TLS, with a server that the plan's authority has signed a certificate for.
     pub(super) tls: Option<Secured>,
+    /// TLS is spoken in tunnels through a proxy, which decrypts them.
+    pub(super) decrypted: Option<Decrypted>,
     /// Connections are used again.
     pub(super) keep_alive: bool,
     pub(super) limit: Duration,
@@ -121,6 +135,7 @@ impl Drive {
             requests_per_s: None,
             login: false,
             tls: None,
+            decrypted: None,
             keep_alive: true,
             limit: LIMIT,
         }
@@ -163,12 +178,14 @@ impl Drive {
         if let Some(tls) = self.tls {
             let pem = std::fs::read_to_string(authority.ok_or("TLS without an authority")?)?;
             let trust = Trust::with_one_cipher(&pem, tls.resumes)?;
-            bang.tls = Some(UserTls { way: TlsWay::Hop, trust });
+            let way = if self.decrypted.is_some() { TlsWay::Intercept } else { TlsWay::Hop };
+            bang.tls = Some(UserTls { way, trust });
         }
         let mut order = Order::new(self);
         let numbers = (0..self.requests).map(|asked| self.first + order.nth(asked));
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let target = |number| format!("{scheme}://{}/{}/{number}", self.host, self.body_bytes);
+        let target =
+            |number| format!("{scheme}://{}/{}/{number}", self.server(number), self.body_bytes);
         let targets = numbers.map(|number| BangTarget::Url(target(number)));
         let (mut errors, mut errors_in_row, mut lasted_us) = (0, 0, 0);
         let report = bang.run_watched(targets, &mut |event| match event {
@@ -212,6 +229,16 @@ impl Drive {
             url_fields: if self.login { LOGIN_FIELD } else { "" },
             hit_mark: Some(HIT_MARK),
             ..Bang::new(route)
+        }
+    }
+
+    /// Host and port of an object.
+    fn server(&self, number: u64) -> String {
+        let port = self.host.port();
+        match self.decrypted {
+            None => self.host.to_string(),
+            Some(Decrypted::One) => format!("one.{DECRYPTED_DOMAIN}:{port}"),
+            Some(Decrypted::Each) => format!("n{number}.{DECRYPTED_DOMAIN}:{port}"),
         }
     }
 
@@ -326,6 +353,15 @@ mod tests {
             server(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\nX-Cache: HIT from a\r\n\r\nabcde");
         let driven = drive(to, 50);
         assert_eq!((driven.requests, driven.errors, driven.hits), (50, 0, 50));
+    }
+
+    #[test]
+    fn servers_behind_a_proxy_that_decrypts_have_names() {
+        let drive = Drive::new(SocketAddr::from(([127, 0, 0, 1], 7)), 5);
+        let server = |decrypted| Drive { decrypted, ..drive }.server(3);
+        assert_eq!(server(None), "127.0.0.1:7");
+        assert_eq!(server(Some(Decrypted::One)), "one.bench.test:7");
+        assert_eq!(server(Some(Decrypted::Each)), "n3.bench.test:7");
     }
 
     #[test]

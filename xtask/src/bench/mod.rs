@@ -7,6 +7,7 @@
 mod acl;
 mod awake;
 mod beside_old;
+mod bump;
 mod client;
 mod delay;
 pub(crate) mod drive;
@@ -53,16 +54,18 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Subjects, separated by commas; the floor is always there:
-    /// humboldt,nginx,squid,varnish,trafficserver; for `tunnel` humboldt,squid,haproxy
+    /// humboldt,nginx,squid,varnish,trafficserver; for `tunnel` humboldt,squid,haproxy; for `bump`
+    /// humboldt,squid
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files`, `tunnel` and `tls`: an older
-    /// humboldt, built for release, that has its turns as `old` in the same run, behind those of
-    /// the newer one. `store` prints the ratio of both for each scheme, taken round by round
+    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files`, `tunnel`, `tls` and `bump`:
+    /// an older humboldt, built for release, that has its turns as `old` in the same run, behind
+    /// those of the newer one. `store` prints the ratio of both for each scheme, taken round by
+    /// round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
-    /// For `store`, `page-cache`, `memory-mode`, `full`, `files` and `tunnel`: how often every
-    /// subject has its turn
+    /// For `store`, `page-cache`, `memory-mode`, `full`, `files`, `tunnel` and `bump`: how often
+    /// every subject has its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
@@ -111,6 +114,12 @@ enum What {
     /// Tunnels (CONNECT): CPU of bytes beside a bare splice relay, CPU of making one beside HAProxy
     /// in TCP mode, and memory
     Tunnel,
+    /// Connections that `ssl_bump` decrypts beside Squid's: CPU of one with a certificate that is
+    /// there, and with a new one. Squid must be built with OpenSSL, and Debian's package conflicts
+    /// with `squid`; unpack it and name the folder: `apt-get download squid-openssl && dpkg -x
+    /// squid-openssl_*.deb DIR`, then HUMBOLDT_SQUID_OPENSSL=DIR. Its libraries are those of the
+    /// packages `squid` and `libssl3`
+    Bump,
     /// The schemes with a file for each object beside a bare loop of the same file operations, on a
     /// slow device, while the tree fills and when it is full; needs root
     Files,
@@ -129,6 +138,7 @@ impl What {
                 | Self::Files
                 | Self::Tunnel
                 | Self::Tls
+                | Self::Bump
         )
     }
 }
@@ -171,7 +181,7 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.old.is_some() && !arguments.what.has_old() {
-        let all = "hit, miss, memory, instructions, store, files, tunnel and tls";
+        let all = "hit, miss, memory, instructions, store, files, tunnel, tls and bump";
         return Err(format!("--old is for {all}").into());
     }
     packages::install_for_benchmarks()?;
@@ -217,6 +227,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Full => full::run(&plan),
         What::Tls => tls::run(plan),
         What::Tunnel => tunnel::run(&plan),
+        What::Bump => bump::run(plan),
         What::Files => files::run(&plan),
     }
 }

@@ -22,6 +22,7 @@ const PROXY_ROWS: [&[&str]; 9] = [
         "cut.rs",
         "errors.rs",
         "handshake.rs",
+        "leaf_turns.rs",
         "secure.rs",
         "helped.rs",
         "open_tunnel.rs",

@@ -47,7 +47,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
 }
 
 fn explain(cli: &Cli) -> Result<(String, End), ExplainError> {
-    let loaded = Source::of(cli)?.load(cli, Severity::Error)?;
+    let loaded = Source::of(cli)?.load(cli, Severity::Error, None)?;
     let snapshot = &*loaded.snapshot;
     if let Some(path) = &cli.against_log {
         return log::replay(snapshot, path);

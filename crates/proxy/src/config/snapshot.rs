@@ -168,11 +168,23 @@ impl Snapshot {
     /// # Errors
     /// All errors of the access rules, or of the files of TLS.
     pub fn compile(config: Config) -> Result<Arc<Self>, Vec<CompileError>> {
+        Self::compile_after(config, None)
+    }
+
+    /// Compiles a configuration that is to follow another one. What took work to make, and stays
+    /// the same, is taken over.
+    ///
+    /// # Errors
+    /// As [`Snapshot::compile`].
+    pub fn compile_after(
+        config: Config,
+        earlier: Option<&Self>,
+    ) -> Result<Arc<Self>, Vec<CompileError>> {
         fn all<E: Into<CompileError>>(errors: Vec<E>) -> Vec<CompileError> {
             errors.into_iter().map(E::into).collect()
         }
         let acls = AclSet::compile(&config.acl).map_err(all)?;
-        let tls = Tls::compile(&config).map_err(all)?;
+        let tls = Tls::compile(&config, earlier.map(|earlier| &earlier.tls)).map_err(all)?;
         Self::with_acls(config, acls, tls).map_err(all)
     }
 

@@ -18,11 +18,15 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Reads all files and compiles.
+    /// Reads all files and compiles. Authorities of the `earlier` configuration whose lines and
+    /// files are the same go on.
     ///
     /// # Errors
     /// Every line whose files cannot be used.
-    pub(crate) fn compile(config: &Config) -> Result<Self, Vec<SetupError>> {
+    pub(crate) fn compile(
+        config: &Config,
+        earlier: Option<&Self>,
+    ) -> Result<Self, Vec<SetupError>> {
         let (mut tls, files) = (Self::default(), OnDisk::default());
         let mut errors = Vec::new();
         let mut note = |location: &Location, problem: SetupProblem| {
@@ -39,10 +43,11 @@ impl Tls {
         tls.bumping = bumping.map(|port| (port.clone(), ())).collect();
         for port in config.ports() {
             let Some(bump) = &port.bump else { continue };
-            match BumpAuthority::new(bump, &files) {
+            let before = earlier.and_then(|earlier| earlier.authority(port));
+            match BumpAuthority::after(before, bump, &files) {
                 Ok(authority) => {
                     let now_s = UnixMillis::now().secs();
-                    for warning in authority.iter().flat_map(|one| one.warnings(now_s)) {
+                    for warning in authority.iter().flat_map(|one| one.warnings(now_s, &files)) {
                         tracing::warn!("{}: {warning}", bump.location);
                     }
                     tls.authorities.extend(authority.map(|authority| (port.clone(), authority)));

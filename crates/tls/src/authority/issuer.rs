@@ -11,10 +11,12 @@ use sha2::{Digest, Sha256};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::public_key::PublicKey;
+use zeroize::Zeroizing;
 
 use super::write;
 use crate::certificates::certificate_facts;
 use crate::error::SetupProblem;
+use crate::files::Files;
 
 /// The signatures that certificates may have, by the kind of the authority's key.
 const SIGNATURES: [(SignatureScheme, AlgorithmIdentifier); 5] = [
@@ -27,6 +29,14 @@ const SIGNATURES: [(SignatureScheme, AlgorithmIdentifier); 5] = [
 
 /// Most bits of a key of RSA that signs in about a millisecond.
 const RSA_BITS_MOST: usize = 2048;
+
+/// New certificates that one client may have in a second, by the time that a signature takes: tens
+/// of microseconds with P-256 and Ed25519, up to a millisecond with larger curves and RSA of 2048
+/// bits, milliseconds with longer keys. So no client takes more than a tenth of a core or so from
+/// others. Certificates that are there cost none.
+pub(super) const LEAVES_PER_CLIENT_S: u32 = 1000;
+pub(super) const SLOW_LEAVES_PER_CLIENT_S: u32 = 100;
+pub(super) const SLOWEST_LEAVES_PER_CLIENT_S: u32 = 20;
 
 const DAY_S: i64 = 24 * 60 * 60;
 
@@ -50,8 +60,8 @@ pub(super) struct Issuer {
     pub(super) begins_s: i64,
     pub(super) ends_s: i64,
     signer: Signer,
-    /// Its file.
-    file: String,
+    /// The files of its certificate and its key.
+    files: (String, String),
     facts: Doubts,
 }
 
@@ -141,13 +151,14 @@ impl Issuer {
         let common_name = common_name.unwrap_or("the authority").to_owned();
         let name = own.subject().as_raw().to_vec();
         let facts = Doubts { left_out, is_slow, serves };
-        let file = file();
-        Ok(Self { name, common_name, key_id, chain, begins_s, ends_s, signer, file, facts })
+        let key_file = pair.key.as_ref().unwrap_or(&pair.certificate).clone();
+        let files = (file(), key_file);
+        Ok(Self { name, common_name, key_id, chain, begins_s, ends_s, signer, files, facts })
     }
 
     /// What people should know, in words.
-    pub(super) fn warnings(&self, now_s: i64) -> Vec<String> {
-        let file = &self.file;
+    pub(super) fn warnings(&self, now_s: i64, files: &dyn Files) -> Vec<String> {
+        let (file, key_file) = &self.files;
         let mut told = Vec::new();
         match (self.ends_s - now_s).div_euclid(DAY_S) {
             ..0 => told.push(format!(
@@ -175,6 +186,12 @@ impl Issuer {
                  times less"
             ));
         }
+        if files.is_open_to_all(key_file) {
+            told.push(format!(
+                "every user of this machine can read the key in {key_file}, and with it pass for \
+                 any server before the clients that trust the authority: chmod o= {key_file}"
+            ));
+        }
         if self.facts.left_out > 0 {
             told.push(format!(
                 "{} certificates in {file} do not belong to the chain of the first one, and are not \
@@ -197,7 +214,7 @@ impl Issuer {
             begins_s: known.begins_s,
             ends_s: known.ends_s,
             signer: own.signer,
-            file: String::new(),
+            files: Default::default(),
             facts: Doubts { left_out: 0, is_slow: false, serves: true },
         })
     }
@@ -205,12 +222,25 @@ impl Issuer {
     pub(super) fn signer(&self) -> &Signer {
         &self.signer
     }
+
+    /// New certificates that one client may have in a second.
+    pub(super) fn leaves_per_client_s(&self) -> u32 {
+        match self.signer.scheme {
+            _ if self.facts.is_slow => SLOWEST_LEAVES_PER_CLIENT_S,
+            SignatureScheme::ECDSA_NISTP256_SHA256 | SignatureScheme::ED25519 => {
+                LEAVES_PER_CLIENT_S
+            }
+            _ => SLOW_LEAVES_PER_CLIENT_S,
+        }
+    }
 }
 
 impl LeafKey {
     /// A new key. It is of P-256: all clients of today know it, and it is the fastest.
     pub(super) fn new(provider: &CryptoProvider) -> Result<Self, String> {
         let pair = rcgen::KeyPair::generate().map_err(|error| error.to_string())?;
+        let pair = Zeroizing::new(pair);
+        // The library overwrites this copy.
         let key = PrivatePkcs8KeyDer::from(pair.serialize_der());
         let key = provider.key_provider.load_private_key(key.into());
         let key = key.map_err(|error| error.to_string())?;

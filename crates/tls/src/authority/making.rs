@@ -47,8 +47,8 @@ pub fn make_authority(name: &str, days: u16, now_s: i64) -> Result<NewAuthority,
         |(year, month, day): (i64, i64, i64)| date_time_ymd(year as i32, month as u8, day as u8);
     wish.not_before = date(civil_from_days(today - 1));
     wish.not_after = date(last_day);
-    let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let own = wish.self_signed(&key).map_err(|error| error.to_string())?;
+    let key = Zeroizing::new(KeyPair::generate().map_err(|error| error.to_string())?);
+    let own = wish.self_signed(&*key).map_err(|error| error.to_string())?;
     let digest = Sha256::digest(own.der());
     let digest: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
     Ok(NewAuthority {

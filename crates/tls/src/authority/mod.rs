@@ -22,6 +22,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
+use sha2::{Digest, Sha256};
 
 pub use making::{NewAuthority, make_authority};
 pub use wish::{LeafChanges, LeafFault, LeafWish};
@@ -33,7 +34,7 @@ use self::tickets::LeafTickets;
 use self::write::Contents;
 use crate::ALPN;
 use crate::error::SetupProblem;
-use crate::files::Files;
+use crate::files::{Files, Noting};
 use crate::named::ByName;
 use crate::provider::{provider, versions};
 use crate::server::{ServerSide, identity};
@@ -51,6 +52,8 @@ pub struct Leaf {
 #[derive(Clone)]
 pub struct BumpAuthority {
     kind: Arc<Kind>,
+    /// The digest of the line and of the contents of its files.
+    made_of: [u8; 32],
 }
 
 enum Kind {
@@ -84,21 +87,52 @@ impl BumpAuthority {
     /// # Errors
     /// Files that cannot be read, or that are not those of an authority.
     pub fn new(port: &BumpPort, files: &dyn Files) -> Result<Option<Self>, SetupProblem> {
+        Self::after(None, port, files)
+    }
+
+    /// The authority of a port in a reconfiguration. If line and files are those of an `earlier`
+    /// one, it goes on, with its certificates, keys and tickets: otherwise all connections that
+    /// come next would need signatures and whole handshakes, and exceptions that users have made
+    /// for certificates would be gone.
+    ///
+    /// # Errors
+    /// As [`BumpAuthority::new`].
+    pub fn after(
+        earlier: Option<&Self>,
+        port: &BumpPort,
+        files: &dyn Files,
+    ) -> Result<Option<Self>, SetupProblem> {
         let Some(pair) = &port.certificate else { return Ok(None) };
-        let kind = match port.generates {
-            true => Kind::Makes(Box::new(Maker::new(port, pair, files)?)),
-            false => {
-                let port = TlsPort {
-                    certificates: vec![pair.clone()],
-                    settings: port.settings.clone(),
-                    stapled: Vec::new(),
-                    clients: None,
-                    location: port.location.clone(),
-                };
-                Kind::Fixed(ServerSide::new(&port, files)?)
-            }
-        };
-        Ok(Some(Self { kind: Arc::new(kind) }))
+        let BumpPort { certificate, generates, leaf_cache_bytes, settings, location: _ } = port;
+        let line = format!("{certificate:?} {generates} {leaf_cache_bytes} {settings:?}");
+        let noting = Noting::new(files);
+        // The files are read once, so that what is compared is what was made of them.
+        let kind = Kind::new(port, pair, &noting)?;
+        let made_of = Sha256::new().chain_update(noting.noted()).chain_update(line);
+        let made_of = made_of.finalize().into();
+        if let Some(earlier) = earlier.filter(|earlier| earlier.made_of == made_of) {
+            return Ok(Some(earlier.clone()));
+        }
+        Ok(Some(Self { kind: Arc::new(kind), made_of }))
+    }
+
+    /// The settings for a connection with a client, if the certificate that is wished is there.
+    ///
+    /// # Errors
+    /// As [`BumpAuthority::leaf`].
+    pub fn find(&self, wish: &LeafWish<'_>, now_s: i64) -> Result<Option<ServerSide>, LeafFault> {
+        match &*self.kind {
+            Kind::Fixed(side) => fixed(side, wish).map(Some),
+            Kind::Makes(maker) => Ok(maker.leaves.get(Key::of(wish, now_s))),
+        }
+    }
+
+    /// New certificates that one client may have in a second.
+    pub fn leaves_per_client_s(&self) -> u32 {
+        match &*self.kind {
+            Kind::Fixed(_) => u32::MAX,
+            Kind::Makes(maker) => maker.trusted.leaves_per_client_s(),
+        }
     }
 
     /// The settings for a connection with a client, with a certificate as it is wished: one that
@@ -110,10 +144,7 @@ impl BumpAuthority {
     /// Why there is no certificate. The client must get none then.
     pub fn leaf(&self, wish: &LeafWish<'_>, now_s: i64) -> Result<Leaf, LeafFault> {
         match &*self.kind {
-            Kind::Fixed(_) if wish.sign != SignAs::Trusted || wish.has_faults => {
-                Err(LeafFault::HidesFaults)
-            }
-            Kind::Fixed(side) => Ok(Leaf { side: side.clone(), was_made: false }),
+            Kind::Fixed(side) => Ok(Leaf { side: fixed(side, wish)?, was_made: false }),
             Kind::Makes(maker) => {
                 let key = Key::of(wish, now_s);
                 let make = || maker.make(wish, now_s);
@@ -124,10 +155,10 @@ impl BumpAuthority {
     }
 
     /// What people should know about the authority, in words.
-    pub fn warnings(&self, now_s: i64) -> Vec<String> {
+    pub fn warnings(&self, now_s: i64, files: &dyn Files) -> Vec<String> {
         match &*self.kind {
             Kind::Fixed(_) => Vec::new(),
-            Kind::Makes(maker) => maker.trusted.warnings(now_s),
+            Kind::Makes(maker) => maker.trusted.warnings(now_s, files),
         }
     }
 
@@ -138,6 +169,36 @@ impl BumpAuthority {
             Kind::Fixed(_) => None,
             Kind::Makes(maker) => Some(maker.trusted.ends_s),
         }
+    }
+}
+
+impl Kind {
+    fn new(
+        port: &BumpPort,
+        pair: &CertificateFiles,
+        files: &dyn Files,
+    ) -> Result<Self, SetupProblem> {
+        Ok(match port.generates {
+            true => Self::Makes(Box::new(Maker::new(port, pair, files)?)),
+            false => {
+                let port = TlsPort {
+                    certificates: vec![pair.clone()],
+                    settings: port.settings.clone(),
+                    stapled: Vec::new(),
+                    clients: None,
+                    location: port.location.clone(),
+                };
+                Self::Fixed(ServerSide::new(&port, files)?)
+            }
+        })
+    }
+}
+
+/// The one certificate for all clients, where it hides nothing.
+fn fixed(side: &ServerSide, wish: &LeafWish<'_>) -> Result<ServerSide, LeafFault> {
+    match wish.sign != SignAs::Trusted || wish.has_faults {
+        true => Err(LeafFault::HidesFaults),
+        false => Ok(side.clone()),
     }
 }
 

@@ -8,7 +8,9 @@ use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::ProducesTickets;
 use x509_parser::certificate::X509Certificate;
 
+use super::issuer::{LEAVES_PER_CLIENT_S, SLOW_LEAVES_PER_CLIENT_S};
 use super::*;
+use crate::files::OnDisk;
 use crate::testing::InMemory;
 
 /// 2026-01-01.
@@ -289,15 +291,36 @@ fn certificates_that_sign_themselves_have_keys_of_their_own() {
 fn people_are_told_of_authorities_that_end() {
     let (authority, _) = authority();
     let ends_s = authority.ends_s().expect("it makes some");
-    assert_eq!(authority.warnings(NOW_S), Vec::<String>::new());
+    let files = InMemory(Vec::new());
+    assert_eq!(authority.warnings(NOW_S, &files), Vec::<String>::new());
     for (now_s, word) in [
         (ends_s - 20 * DAY_S, "ends in 20 days"),
         (ends_s + DAY_S, "has ended"),
         (NOW_S - 9000 * DAY_S, "not valid yet"),
     ] {
-        let told = authority.warnings(now_s);
+        let told = authority.warnings(now_s, &files);
         assert!(told.len() == 1 && told[0].contains(word), "{told:?}");
     }
+}
+
+#[test]
+fn people_are_told_of_a_key_that_every_user_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let key = KeyPair::generate().expect("a key");
+    let own = authority_wish().self_signed(&key).expect("a certificate");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&file, own.pem() + &key.serialize_pem()).expect("written");
+    let path = file.path().to_str().expect("a name").to_owned();
+    let pair = CertificateFiles { certificate: path.clone(), key: None };
+    let (port, files) = (BumpPort { certificate: Some(pair), ..port() }, OnDisk::default());
+    let told = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).expect("permissions");
+        let authority = BumpAuthority::new(&port, &files).expect("files").expect("an authority");
+        authority.warnings(NOW_S, &files)
+    };
+    assert_eq!(told(0o640), Vec::<String>::new());
+    assert!(told(0o644)[0].contains(&format!("chmod o= {path}")));
 }
 
 #[test]
@@ -335,8 +358,12 @@ fn authorities_of_every_kind_sign_also_below_others() {
     let root_wish = authority_wish();
     let root = root_wish.self_signed(&root_key).expect("a certificate");
     let issuer = rcgen::Issuer::from_params(&root_wish, &root_key);
-    for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256]
-    {
+    for (kind, per_s) in [
+        (&PKCS_ECDSA_P256_SHA256, LEAVES_PER_CLIENT_S),
+        (&PKCS_ECDSA_P384_SHA384, SLOW_LEAVES_PER_CLIENT_S),
+        (&PKCS_ED25519, LEAVES_PER_CLIENT_S),
+        (&PKCS_RSA_SHA256, SLOW_LEAVES_PER_CLIENT_S),
+    ] {
         let key = KeyPair::generate_for(kind).expect("a key");
         let mut wish = authority_wish();
         wish.distinguished_name = named(&[(DnType::CommonName, "Intermediate")]);
@@ -346,6 +373,7 @@ fn authorities_of_every_kind_sign_also_below_others() {
         let chain = chain(&authority, &LeafWish { names: &["a.test"], ..Default::default() });
         assert_eq!(chain.len(), 2, "the root is not sent");
         assert!(takes(root.der(), &chain, "a.test", NOW_S), "{kind:?}");
+        assert_eq!(authority.leaves_per_client_s(), per_s, "{kind:?}");
     }
 }
 
@@ -440,6 +468,44 @@ fn certificates_are_found_again() {
     assert!(Arc::ptr_eq(&first.side.config(), &second.side.config()));
     let other = LeafWish { sign: SignAs::Untrusted, ..wish };
     assert!(authority.leaf(&other, NOW_S).expect("a certificate").was_made);
+}
+
+#[test]
+fn what_is_there_is_found_without_making_it() {
+    let (authority, _) = authority();
+    let wish = LeafWish { names: &["a.test"], ..LeafWish::default() };
+    assert!(authority.find(&wish, NOW_S).expect("no fault").is_none());
+    let made = authority.leaf(&wish, NOW_S).expect("a certificate").side;
+    let found = authority.find(&wish, NOW_S).expect("no fault").expect("it is there");
+    assert!(Arc::ptr_eq(&made.config(), &found.config()));
+}
+
+#[test]
+fn an_authority_goes_on_where_line_and_files_are_the_same() {
+    let text = || {
+        let key = KeyPair::generate().expect("a key");
+        let own = authority_wish().self_signed(&key).expect("a certificate");
+        (own.pem(), key.serialize_pem())
+    };
+    let ((own, key), wish) = (text(), LeafWish { names: &["a.test"], ..LeafWish::default() });
+    let files = InMemory(vec![("ca", own.clone() + &key)]);
+    let first = BumpAuthority::new(&port(), &files).expect("files").expect("an authority");
+    assert!(first.leaf(&wish, NOW_S).expect("a certificate").was_made);
+    let goes_on = |port: &BumpPort, files: &InMemory| {
+        let after = BumpAuthority::after(Some(&first), port, files);
+        let after = after.expect("files").expect("an authority");
+        !after.leaf(&wish, NOW_S).expect("a certificate").was_made
+    };
+    // The line has moved in its file.
+    let moved = BumpPort { location: Location { line: 7, ..Location::default() }, ..port() };
+    assert!(goes_on(&moved, &files));
+    let (other_own, other_key) = text();
+    assert!(!goes_on(&port(), &InMemory(vec![("ca", other_own + &other_key)])));
+    // The same certificate and key, and another file.
+    assert!(!goes_on(&port(), &InMemory(vec![("ca", own + "\n" + &key)])));
+    assert!(!goes_on(&BumpPort { leaf_cache_bytes: 7, ..port() }, &files));
+    let settings = TlsSettings { resumes: false, ..TlsSettings::default() };
+    assert!(!goes_on(&BumpPort { settings, ..port() }, &files));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! is served inside.
 
 mod hand_over;
+mod leaf;
 mod listen;
 mod names;
 mod server;
@@ -15,12 +16,11 @@ use std::any::Any;
 use std::pin::pin;
 use std::rc::Rc;
 
-use humboldt_base::bump::{BumpAction, BumpStep, SignAs};
+use humboldt_base::bump::{BumpAction, BumpStep};
 use humboldt_base::counters::Counter;
-use humboldt_conf::CertAdapt;
 use humboldt_http::Method;
 use humboldt_logs::access::Tag;
-use humboldt_tls::{BumpAuthority, LeafChanges, LeafWish, ServerSide};
+use humboldt_tls::BumpAuthority;
 
 use crate::budgets::TunnelPlace;
 use crate::bumped::{Inside, Steps};
@@ -240,12 +240,12 @@ async fn choose(
             steps.end(BumpAction::Bump);
             let line = refused_line(core, &refusal);
             let content = Content::Only(Verdict::Refused(refusal));
-            decrypt(transaction, names.named, &steps, place, (content, line))
+            decrypt(transaction, names.named, &steps, place, (content, line)).await
         }
         (BumpAction::Bump, None) if first == BumpAction::Bump && !needs_look(request) => {
             steps.end(second);
             let line = Outcome::local(Tag::None, 200);
-            decrypt(transaction, names.named, &steps, place, (Content::Any, line))
+            decrypt(transaction, names.named, &steps, place, (Content::Any, line)).await
         }
         (BumpAction::Bump | BumpAction::Stare, None) => {
             third_step(transaction, names.named, &steps, second, place).await
@@ -303,7 +303,7 @@ async fn third_step(
             (Content::Only(verdict(failure)), Outcome { fault, ..line })
         }
     };
-    decrypt(transaction, named, steps, place, content)
+    decrypt(transaction, named, steps, place, content).await
 }
 
 fn verdict(failure: Failure) -> Verdict {
@@ -337,7 +337,7 @@ enum Content {
 
 /// Goes on inside of the tunnel, with a certificate that is made now. The line in the log is that
 /// of the tunnel.
-fn decrypt(
+async fn decrypt(
     transaction: &mut Transaction<'_>,
     named: &Rc<Request>,
     steps: &Rc<Steps>,
@@ -354,9 +354,15 @@ fn decrypt(
     }
     let facts = steps.newest().cloned();
     let seen = looked.as_ref().and_then(|(_, looked)| looked.model());
-    let side = make_leaf(core, named, seen.as_deref());
-    let (Some(side), Some(mut facts)) = (side, facts) else {
-        return line.without_answer(Cut::NoCertificate);
+    let side = {
+        let leaf = Box::pin(leaf::leaf(core, named, seen.as_deref()));
+        transaction.while_it_stays(leaf).await
+    };
+    let (side, mut facts) = match (side, facts) {
+        (None, _) => return transaction.client_gone(line),
+        (Some(Err(cut)), _) => return line.without_answer(cut),
+        (Some(Ok(_)), None) => return line.without_answer(Cut::NoCertificate),
+        (Some(Ok(side)), Some(facts)) => (side, facts),
     };
     // Only its own answers are promised by a certificate that does not show the faults.
     if verdict.is_some() {
@@ -373,57 +379,4 @@ fn decrypt(
     let over = HandOver { side, early, inside, line, own, place };
     request.facts().hand_over.replace(Some(Box::new(over)));
     Outcome::local(Tag::None, 200)
-}
-
-/// The certificate that a client gets in place of the server's.
-fn make_leaf(
-    core: &Core,
-    named: &Request,
-    seen: Option<&humboldt_base::bump::ServerIdentity>,
-) -> Option<ServerSide> {
-    let Some(authority) = authority(named) else {
-        tracing::error!(
-            "port {}: nothing can be decrypted without `tls-cert=`: the connection is closed",
-            named.facts().port.name
-        );
-        return None;
-    };
-    let host = String::from_utf8_lossy(named.url.host());
-    let seen = seen.filter(|server| !server.der.is_empty());
-    let adapted = seen.map(|server| bump::changes(named, server)).unwrap_or_default();
-    let mut changes = LeafChanges::default();
-    for change in adapted {
-        match change {
-            CertAdapt::ValidAfter => changes.ends_with_authority = true,
-            CertAdapt::ValidBefore => changes.begins_with_authority = true,
-            CertAdapt::CommonName(name) => {
-                changes.common_name = Some(name.as_deref().unwrap_or(&host));
-            }
-        }
-    }
-    let wish = LeafWish {
-        names: &[&host],
-        mimic: seen.map(|server| &*server.der),
-        within_s: seen.and_then(|server| server.chain_time_s),
-        has_faults: seen.is_some_and(|server| !server.faults.is_empty()),
-        sign: seen.map_or(SignAs::Trusted, |server| bump::sign(named, server)),
-        changes,
-    };
-    match authority.leaf(&wish, core.now().secs()) {
-        Ok(leaf) => {
-            let counter = match leaf.was_made {
-                true => Counter::BumpLeavesMade,
-                false => Counter::BumpLeavesFound,
-            };
-            core.count(counter, 1);
-            if seen.is_some_and(|server| !server.faults.is_empty()) {
-                core.count(Counter::BumpFaultsShown, 1);
-            }
-            Some(leaf.side)
-        }
-        Err(fault) => {
-            tracing::warn!("port {}: {host}: {fault}", named.facts().port.name);
-            None
-        }
-    }
 }
