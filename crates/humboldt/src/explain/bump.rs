@@ -172,7 +172,9 @@ fn step(
         let _ = writeln!(out, "  {place}: {words}: {text}");
     }
     let action = match rules.check(&subject, weigh) {
-        Choice::Rule(index) | Choice::Guard(index) => rules.rule(index).and_then(|(verb, _)| verb.at(step)),
+        Choice::Rule(index) | Choice::Guard(index) => {
+            rules.rule(index).and_then(|(verb, _)| verb.at(step))
+        }
         Choice::None => {
             let action = BumpAction::without_a_rule(before);
             let _ = writeln!(out, "  → {}, as no rule applies", action.name());
