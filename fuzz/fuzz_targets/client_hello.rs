@@ -3,12 +3,12 @@
 
 #![no_main]
 
-use humboldt_tls::{HELLO_BYTES_MAX, NotTls, read_client_hello, read_server_flight};
+use humboldt_tls::{FlightReader, HELLO_BYTES_MAX, NotTls, read_client_hello};
 use libfuzzer_sys::fuzz_target;
 use rustls::server::Acceptor;
 
 fuzz_target!(|bytes: &[u8]| {
-    _ = read_server_flight(bytes);
+    _ = FlightReader::default().read(bytes);
     let ours = read_client_hello(bytes);
     if let Ok(Some((_, end))) = &ours {
         assert!(*end <= bytes.len() && *end <= HELLO_BYTES_MAX);

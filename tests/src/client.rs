@@ -260,6 +260,27 @@ impl Client {
         bytes
     }
 
+    /// All that comes until the peer closes or resets the connection.
+    ///
+    /// # Panics
+    /// If the connection is still open after [`LIMIT`].
+    #[track_caller]
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            match self.reader.exactly(1) {
+                Ok(byte) if byte.is_empty() => return all,
+                Ok(byte) => all.extend(byte),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    panic!("the connection is still open after {LIMIT:?}")
+                }
+                Err(_) => return all,
+            }
+        }
+    }
+
     /// Whether unread bytes have arrived, or the peer has closed. Does not wait.
     ///
     /// # Panics

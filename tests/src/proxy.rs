@@ -159,6 +159,16 @@ impl Proxy {
         self.launch_by(shell);
     }
 
+    /// The same with this variable of the environment.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn launch_with(&mut self, name: &str, value: &Path) {
+        let mut command = Command::new(program());
+        command.env(name, value);
+        self.launch_by(command);
+    }
+
     /// The same with this limit of address space. How much of it the program takes is about the
     /// same each time: glibc reserves 64 MiB for some threads otherwise, as it happens.
     ///

@@ -241,6 +241,37 @@ fn a_parent_proxy_can_be_talked_to_through_tls() {
 }
 
 #[test]
+fn a_parent_is_not_to_blame_for_authorities_that_cannot_be_read() {
+    let (authority, folder) = (Authority::new("tests"), open_folder());
+    let own = issue(&authority);
+    let address = free_address();
+    let parent = World::forward(&format!(
+        "https_port {address} {}\nunique_hostname parent.test\n",
+        own.options("tls-")
+    ));
+    parent.origin.on("/a", Reply::ok("hello"));
+    let mut child = Proxy::forward(&format!(
+        "cache_peer localhost parent {} 0 no-query connect-timeout=1 connect-fail-limit=1 tls \
+         tls-cafile={}\nnever_direct allow all\n",
+        address.port(),
+        authority.ca().display()
+    ));
+    child.stop();
+    // Whoever opens it for reading waits until somebody writes.
+    let pipe = folder.path().join("system.pem");
+    succeed(std::process::Command::new("mkfifo").arg(&pipe));
+    child.launch_with("SSL_CERT_FILE", &pipe);
+    let url = parent.origin.url("/a");
+    for _ in 0..2 {
+        let answer = ask(&child, &url).expect(503);
+        assert!(answer.text().contains("could not be read in time"), "{}", answer.text());
+    }
+    assert!(!child.text("cache.log").contains("DEAD"), "{}", child.text("cache.log"));
+    std::fs::write(&pipe, "").expect("written");
+    assert_eq!(ask(&child, &url).expect(200).text(), "hello");
+}
+
+#[test]
 fn what_speaks_no_tls_is_no_secure_server() {
     let proxy = Proxy::forward(LOG);
     let plain = Server::nginx("", "");

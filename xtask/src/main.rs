@@ -22,6 +22,7 @@ mod results;
 mod simulate;
 mod source;
 mod test;
+mod testssl;
 mod tidy;
 mod workspace;
 
@@ -60,6 +61,8 @@ enum Command {
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
     /// write them, or write all pages beside it as HTML
     Results(results::Arguments),
+    /// Have testssl.sh look at a port with TLS, and write what it finds into docs/tls.md
+    Testssl(testssl::Arguments),
     /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and
     /// their origin
     #[command(hide = true)]
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::FromSquid(arguments) => from_squid::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
+        Command::Testssl(arguments) => testssl::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
         Command::TlsFloor(arguments) => bench::tls::floor::run(&arguments),
         Command::Relay { listen, origin } => bench::relay::run(listen, origin),

@@ -55,6 +55,9 @@ const FOR_BENCHMARKS: [Needed; 1] = [("taskset", "util-linux")];
 /// What `cargo xtask bench lab` compares the laboratory's users with.
 const FOR_BENCH_LAB: [Needed; 1] = [("wrk", "wrk")];
 
+/// What `cargo xtask testssl` has look at a port.
+const FOR_TESTSSL: [Needed; 2] = [("testssl", "testssl.sh"), ("openssl", "openssl")];
+
 /// What counts instructions for `cargo xtask bench instructions`.
 const FOR_COUNTS: [Needed; 2] = [("valgrind", "valgrind"), ("setpriv", "util-linux")];
 
@@ -75,6 +78,10 @@ pub(crate) fn install_for_bench_lab() -> Outcome {
 
 pub(crate) fn install_for_counts() -> Outcome {
     install(&FOR_COUNTS)
+}
+
+pub(crate) fn install_for_testssl() -> Outcome {
+    install(&FOR_TESTSSL)
 }
 
 pub(crate) fn install_for_conformance(with_peers: bool) -> Outcome {

@@ -40,6 +40,8 @@ impl Weight {
 pub enum Choice<'a> {
     /// The rule with this index applies.
     Rule(usize),
+    /// This one closes, and nothing shows whether it applies: see [`ActionStep::Guards`].
+    Guard(usize),
     /// None does.
     None,
     /// None does for certain, but one might: what it is about is not known yet.
@@ -70,6 +72,9 @@ struct ActionRule<A> {
 pub enum ActionStep<'a> {
     /// It applies, and decides.
     Applies,
+    /// It closes, and would apply with a certificate that was to be seen here and was not: so it
+    /// decides.
+    Guards,
     /// Its action is not possible.
     Impossible,
     /// This ACL of it does not match, or does if it is negated.
@@ -144,6 +149,7 @@ impl<A> ActionList<A> {
             let Some(weight) = weigh(&rule.action) else { continue };
             match rule.step(subject, weight) {
                 ActionStep::Applies => return Choice::Rule(index),
+                ActionStep::Guards => return Choice::Guard(index),
                 ActionStep::Needs(question) => return Choice::Needs(question),
                 ActionStep::Challenge(acl) => return Choice::Challenge(acl),
                 ActionStep::Untold(_) => otherwise = Choice::Untold,
@@ -171,7 +177,10 @@ impl<A> ActionList<A> {
             };
             is_over = matches!(
                 step,
-                ActionStep::Applies | ActionStep::Needs(_) | ActionStep::Challenge(_)
+                ActionStep::Applies
+                    | ActionStep::Guards
+                    | ActionStep::Needs(_)
+                    | ActionStep::Challenge(_)
             );
             Some((&*rule.source, step))
         })
@@ -195,7 +204,7 @@ impl<A> ActionRule<A> {
             (Match::No, Weight::Closes)
                 if subject.has_hidden_server() && if_matched() == Match::Yes =>
             {
-                ActionStep::Applies
+                ActionStep::Guards
             }
             (Match::Never(_) | Match::No, _) => self.difference(subject),
         }

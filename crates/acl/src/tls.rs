@@ -94,7 +94,7 @@ impl TlsMatcher {
     }
 
     pub(crate) fn check(&self, seen: &Seen<'_>) -> Answer {
-        let server = seen.bump.and_then(|facts| facts.server.as_ref());
+        let server = seen.bump.and_then(|facts| facts.server.as_deref());
         match self {
             Self::AtStep(steps) => {
                 let now = seen.bump.map_or(BumpStep::One, |facts| facts.step);
@@ -138,7 +138,7 @@ fn judged(server: Option<&ServerIdentity>) -> Option<&ServerIdentity> {
 
 /// Whether the server has one of the names.
 fn server_name(names: &Names, from: ServerNameFrom, seen: &Seen<'_>) -> Answer {
-    let server = shown(seen.bump.and_then(|facts| facts.server.as_ref()));
+    let server = shown(seen.bump.and_then(|facts| facts.server.as_deref()));
     match (from, server) {
         (ServerNameFrom::Client, _) | (ServerNameFrom::Any | ServerNameFrom::Consensus, None) => {
             Answer::Known(asks_for(names, seen))

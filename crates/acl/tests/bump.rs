@@ -1,6 +1,8 @@
 //! ACLs and lists about the interception of TLS.
 
 use humboldt_acl::{AclSet, ActionList, ActionStep, Choice, Late, RuleList, Subject, Weight};
+use std::rc::Rc;
+
 use humboldt_base::bump::{BumpAction, BumpFacts, BumpStep, ClientHello, ServerIdentity};
 use humboldt_conf::{BumpVerb, Config, parse_str};
 
@@ -15,14 +17,14 @@ fn hello(sni: Option<&str>) -> Option<ClientHello> {
     Some(ClientHello { sni: sni.map(Into::into), ..ClientHello::default() })
 }
 
-fn server(names: &[&str], faults: &[&'static str]) -> ServerIdentity {
-    ServerIdentity {
+fn server(names: &[&str], faults: &[&'static str]) -> Rc<ServerIdentity> {
+    Rc::new(ServerIdentity {
         names: names.iter().map(|&name| name.to_owned()).collect(),
         sha1: [7; 20],
         faults: faults.to_vec(),
         der: Box::new([1]),
         ..ServerIdentity::default()
-    }
+    })
 }
 
 fn facts(step: BumpStep, connect: &str, sni: Option<&str>) -> BumpFacts {
@@ -195,7 +197,9 @@ impl Rules {
     fn action(&self, facts: &BumpFacts) -> Option<BumpAction> {
         let subject = Subject { bump: Some(facts), ..Subject::default() };
         match self.list.check(&subject, Self::weigh(facts)) {
-            Choice::Rule(index) => self.list.rule(index).and_then(|(verb, _)| verb.at(facts.step)),
+            Choice::Rule(index) | Choice::Guard(index) => {
+                self.list.rule(index).and_then(|(verb, _)| verb.at(facts.step))
+            }
             Choice::None => None,
             Choice::Later => Some(BumpAction::in_doubt(facts.step, facts.action, true)),
             Choice::Untold => Some(BumpAction::in_doubt(facts.step, facts.action, false)),
@@ -261,12 +265,27 @@ fn what_is_not_known_lets_nothing_pass() {
     third.action = Some(BumpAction::Peek);
     let guard = rules("ssl_bump terminate bad\nssl_bump splice all");
     assert_eq!(guard.action(&third), Some(BumpAction::Terminate), "it was hidden");
+    let choice = |rules: &Rules, facts: &BumpFacts| {
+        let subject = Subject { bump: Some(facts), ..Subject::default() };
+        match rules.list.check(&subject, Rules::weigh(facts)) {
+            Choice::Guard(_) => "guards",
+            Choice::Rule(_) => "applies",
+            _ => "",
+        }
+    };
+    assert_eq!(choice(&guard, &third), "guards");
+    // That of the name is known.
+    let by_name = rules("ssl_bump terminate !own\nssl_bump splice all");
+    assert_eq!(choice(&by_name, &third), "applies");
     let not_own = rules("ssl_bump terminate own bad\nssl_bump splice all");
     assert_eq!(not_own.action(&third), Some(BumpAction::Splice), "the rule is about others");
     assert_eq!(rules("ssl_bump splice !bad").action(&third), end, "hidden for good");
     third.server = Some(server(&["a.test"], &[]));
     assert_eq!(guard.action(&third), Some(BumpAction::Terminate));
-    third.server = Some(ServerIdentity { sha1: [8; 20], ..server(&["a.test"], &[]) });
+    third.server = Some(Rc::new(ServerIdentity {
+        sha1: [8; 20],
+        ..ServerIdentity::clone(&server(&["a.test"], &[]))
+    }));
     assert_eq!(guard.action(&third), Some(BumpAction::Splice));
     assert_eq!(rules("ssl_bump splice !bad").action(&third), Some(BumpAction::Splice));
 }

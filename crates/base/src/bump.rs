@@ -1,6 +1,8 @@
 //! The interception of TLS (`ssl_bump`): its steps and actions, and the facts of a connection that
 //! rules and logs ask for.
 
+use std::rc::Rc;
+
 use crate::certificate::Certificate;
 
 /// The moment at which `ssl_bump` is asked.
@@ -139,8 +141,8 @@ pub struct BumpFacts {
     pub connect_host: Box<str>,
     /// Known from step 2 on.
     pub hello: Option<ClientHello>,
-    /// Known from step 3 on.
-    pub server: Option<ServerIdentity>,
+    /// Known from step 3 on. Copies of the facts share it: it has the whole certificate.
+    pub server: Option<Rc<ServerIdentity>>,
 }
 
 impl BumpFacts {

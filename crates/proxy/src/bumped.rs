@@ -2,11 +2,13 @@
 //! inside of one that is decrypted.
 
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use humboldt_base::bump::{BumpAction, BumpFacts, BumpStep, ClientHello, ServerIdentity};
 use humboldt_http::Url;
+use humboldt_net::connect::Connected;
+use humboldt_net::pool::{Pool, PoolLimits, ServerRef};
 
 use crate::request::Request;
 
@@ -47,7 +49,7 @@ impl Steps {
     }
 
     /// After this action the server has answered.
-    pub(crate) fn answered(&self, action: BumpAction, server: Option<ServerIdentity>) {
+    pub(crate) fn answered(&self, action: BumpAction, server: Option<Rc<ServerIdentity>>) {
         if let Some(facts) = self.newest().cloned() {
             let action = Some(action);
             self.change(BumpFacts { step: BumpStep::Three, action, server, ..facts });
@@ -76,7 +78,13 @@ pub(crate) struct Inside {
     pub(crate) facts: BumpFacts,
     /// The answer to all requests: a [`Verdict`](crate::special::bump::Verdict).
     verdict: Option<Box<dyn Any>>,
+    /// Unused tunnels through parents that have opened them for this client alone.
+    tunnels: Pool,
+    is_over: Cell<bool>,
 }
+
+/// Most unused tunnels through parents that a connection keeps for itself.
+const OWN_TUNNELS_MAX: usize = 4;
 
 impl Inside {
     /// Inside of the tunnel that leads to the host and port of `named`.
@@ -98,12 +106,46 @@ impl Inside {
             connect: Rc::clone(connect),
             facts,
             verdict,
+            tunnels: Pool::new(PoolLimits {
+                per_key: OWN_TUNNELS_MAX,
+                total: OWN_TUNNELS_MAX,
+                idle: connect.snapshot().config.server_idle_pconn_timeout,
+            }),
+            is_over: Cell::new(false),
         }
+    }
+
+    /// Keeps a tunnel through a parent until the connection ends.
+    pub(crate) fn keep(&self, server: &ServerRef<'_>, connected: Connected) {
+        // A request may outlive its connection, where it goes on in the background.
+        if !self.is_over.get() {
+            self.tunnels.checkin(server, connected);
+        }
+    }
+
+    /// One that was kept.
+    pub(crate) fn kept(
+        &self,
+        server: &ServerRef<'_>,
+        may_use: impl Fn(&Connected) -> bool,
+    ) -> Option<Connected> {
+        self.tunnels.checkout(server, may_use)
+    }
+
+    /// The connection has ended.
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+        self.tunnels.clear();
     }
 
     /// The answer to all requests, if no server is asked.
     pub(crate) fn verdict<V: 'static>(&self) -> Option<&V> {
         self.verdict.as_ref()?.downcast_ref()
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_verdict(&self) -> bool {
+        self.verdict.is_some()
     }
 
     /// The host of requests that name none.
@@ -142,7 +184,7 @@ mod tests {
         steps.heard(BumpAction::Stare, hello);
         assert_eq!((facts().step, facts().sni()), (BumpStep::Two, Some("b.test")));
         let server = ServerIdentity { faults: vec!["X"], ..ServerIdentity::default() };
-        steps.answered(BumpAction::Stare, Some(server));
+        steps.answered(BumpAction::Stare, Some(Rc::new(server)));
         assert_eq!((facts().step, facts().faults()), (BumpStep::Three, &["X"][..]));
         steps.end(BumpAction::Bump);
         let last = facts();

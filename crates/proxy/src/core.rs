@@ -258,6 +258,11 @@ impl Core {
         self.network.replace(Some(network));
     }
 
+    /// Whether connections lead there: without TLS.
+    pub(crate) fn has_network_in_memory(&self) -> bool {
+        self.network.borrow().is_some()
+    }
+
     /// Makes look-ups ask `names` from now on.
     // tidy: public, because the simulation uses it
     pub fn use_names(&self, names: NamesInMemory) {

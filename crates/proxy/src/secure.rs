@@ -50,7 +50,8 @@ pub(crate) struct Seen {
 }
 
 /// Reads the authorities that servers are verified by, if nobody has. A core does not wait for that
-/// with all that it does, and only one of its requests reads them.
+/// with all that it does, and only one of its requests reads them. It comes before a connection is
+/// tried: a server or parent is not to blame for a slow disk here.
 ///
 /// # Errors
 /// It takes longer than `time`.
@@ -59,7 +60,7 @@ pub(crate) async fn read_authorities(
     side: &ClientSide,
     time: Duration,
 ) -> io::Result<()> {
-    if side.unprepared().is_none() {
+    if side.unprepared().is_none() || core.has_network_in_memory() {
         return Ok(());
     }
     let reading = Box::pin(async {
@@ -75,8 +76,7 @@ pub(crate) async fn read_authorities(
 impl Secure<'_> {
     /// Connects to one of the addresses, and agrees with the server there. All of it together has
     /// the time of `options`; a handshake that another address could follow has half of what is
-    /// left. The authorities of the system, which are read before the first handshake, have as much
-    /// time for themselves.
+    /// left. The authorities have been read ([`read_authorities`]).
     pub(crate) async fn connect(
         self,
         core: &Core,
@@ -84,7 +84,6 @@ impl Secure<'_> {
         port: u16,
         options: &ConnectOptions,
     ) -> Result<(Connected, Option<Seen>), ConnectError> {
-        read_authorities(core, self.side, options.timeout).await?;
         let mut deadline = Instant::now() + options.timeout;
         let mut others = addresses.to_vec();
         let mut failed = None;

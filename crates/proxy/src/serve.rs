@@ -320,6 +320,19 @@ impl Connection {
         Self { core, facts, demands, _counted: None, is_inside: true, is_closed }
     }
 
+    /// Takes over the connection by which the server of its tunnel was looked at.
+    fn take_over(&self, own: Own) {
+        let Own { looking, to, connected, seen, is_pinned } = own;
+        let (server, facts) = (to.server(&looking), &self.facts);
+        match &facts.inside {
+            Some(inside) if !is_pinned => inside.keep(&server, connected),
+            _ => {
+                let place = (looking.url.host(), looking.url.port());
+                facts.pin.put(place, &server, looking.owner(), (connected, seen));
+            }
+        }
+    }
+
     /// Speaks TLS with the client, and serves what is inside.
     async fn decrypt(&self, over: HandOver, carrier: Carrier) {
         let (core, facts) = (&self.core, &self.facts);
@@ -353,10 +366,8 @@ impl Connection {
         core.count(Counter::TlsResumed, told.is_resumed.into());
         let connection = Rc::new(self.within(inside));
         _ = connection.facts.tls.set(Box::new(told));
-        if let Some(Own { looking, to, connected, seen }) = own {
-            let place = (looking.url.host(), looking.url.port());
-            let server = to.server(&looking);
-            connection.facts.pin.put(place, &server, looking.owner(), (connected, seen));
+        if let Some(own) = own {
+            connection.take_over(own);
         }
         serve_on(&core.io, Carrier { stream, kept }, &connection).await;
     }

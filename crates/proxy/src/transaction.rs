@@ -60,8 +60,10 @@ impl<'a> Transaction<'a> {
         Self { core, client, request, pump: None, tunnel: None, is_over: false }
     }
 
-    /// Ends the transaction: counts and logs it, unless another one does.
+    /// Ends the transaction: counts and logs it, unless another one does. A tunnel that the answer
+    /// has opened has been carried ([`tunnel::carry`](crate::special::tunnel::carry)).
     pub(crate) fn end(mut self, outcome: Outcome) {
+        debug_assert!(self.tunnel.is_none(), "a tunnel was opened, and nobody carries it");
         if self.is_over {
             return;
         }

@@ -131,7 +131,7 @@ impl ClientSide {
 
     /// Judges the certificates that a server has shown, its own first, for `host` and for the
     /// present moment. They are those of a handshake with [`ClientSide::lenient_config`], or were
-    /// seen on the way ([`read_server_flight`](crate::read_server_flight)); then nobody has proved
+    /// seen on the way ([`FlightReader`](crate::FlightReader)); then nobody has proved
     /// that they are the server's.
     pub fn identify(&self, host: &[u8], chain: &[CertificateDer<'_>]) -> Option<Identified> {
         let name = self.name_for(host)?;

@@ -35,51 +35,30 @@ pub enum ServerFlight {
     Refused(u8),
 }
 
-/// Reads the first answer of a server from its front; `None`: more bytes are needed.
-///
-/// # Errors
-/// The bytes are no such answer, or one that is too long.
-pub fn read_server_flight(bytes: &[u8]) -> Result<Option<ServerFlight>, NotTls> {
-    let within = bytes.get(..FLIGHT_BYTES_MAX).unwrap_or(bytes);
-    match read(within)? {
-        None if bytes.len() >= FLIGHT_BYTES_MAX => Err(NotTls::TooLong),
-        read => Ok(read),
-    }
+/// Reads the first answer of a server as it comes, each record once: a server that sends it byte by
+/// byte costs no more than one that sends it at once.
+#[derive(Debug, Default)]
+pub struct FlightReader {
+    /// Bytes of records that have been read.
+    read_bytes: usize,
+    messages: Messages,
 }
 
-fn read(bytes: &[u8]) -> Result<Option<ServerFlight>, NotTls> {
-    let mut messages = Messages { rest: bytes, has: Vec::new(), chosen: None };
-    loop {
-        let next = match messages.next()? {
-            Next::More => return Ok(None),
-            Next::Refused(alert) => return Ok(Some(ServerFlight::Refused(alert))),
-            next => next,
-        };
-        let Some((version, cipher)) = messages.chosen else {
-            let Next::Message(SERVER_HELLO, content) = next else {
-                return Err(NotTls::Broken("it is no ServerHello"));
-            };
-            let chosen = parse_hello(Reader(&content))?;
-            if chosen.0 >= TLS13 {
-                let (version, cipher) = chosen;
-                return Ok(Some(ServerFlight::Chosen { version, cipher, chain: None }));
-            }
-            messages.chosen = Some(chosen);
-            continue;
-        };
-        let chain = match next {
-            Next::Message(CERTIFICATE, content) => {
-                let mut content = Reader(&content);
-                let chain = content.certificates()?;
-                if !content.is_empty() {
-                    return Err(NotTls::Broken("something follows the certificates"));
-                }
-                Some(chain).filter(|chain| !chain.is_empty())
-            }
-            // The session goes on, or nobody shows a certificate.
-            _ => None,
-        };
-        return Ok(Some(ServerFlight::Chosen { version, cipher, chain }));
+impl FlightReader {
+    /// Looks at all bytes that have come so far; `None`: more are needed.
+    ///
+    /// # Errors
+    /// The bytes are no such answer, or one that is too long.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ServerFlight>, NotTls> {
+        let within = bytes.get(..FLIGHT_BYTES_MAX).unwrap_or(bytes);
+        let unread = within.get(self.read_bytes..).unwrap_or_default();
+        let mut rest = unread;
+        let found = self.messages.flight(&mut rest);
+        self.read_bytes += unread.len() - rest.len();
+        match found? {
+            None if bytes.len() >= FLIGHT_BYTES_MAX => Err(NotTls::TooLong),
+            found => Ok(found),
+        }
     }
 }
 
@@ -96,25 +75,63 @@ enum Next {
 }
 
 /// The messages of records, joined.
-struct Messages<'a> {
-    rest: &'a [u8],
+#[derive(Debug, Default)]
+struct Messages {
     /// Bytes of messages that are taken out of records, and not read yet.
     has: Vec<u8>,
     /// The version and the cipher, once the server has told them.
     chosen: Option<(u16, u16)>,
 }
 
-impl Messages<'_> {
-    fn next(&mut self) -> Result<Next, NotTls> {
+impl Messages {
+    /// The answer, once it is there.
+    fn flight(&mut self, rest: &mut &[u8]) -> Result<Option<ServerFlight>, NotTls> {
+        loop {
+            let next = match self.next(rest)? {
+                Next::More => return Ok(None),
+                Next::Refused(alert) => return Ok(Some(ServerFlight::Refused(alert))),
+                next => next,
+            };
+            let Some((version, cipher)) = self.chosen else {
+                let Next::Message(SERVER_HELLO, content) = next else {
+                    return Err(NotTls::Broken("it is no ServerHello"));
+                };
+                let chosen = parse_hello(Reader(&content))?;
+                if chosen.0 >= TLS13 {
+                    let (version, cipher) = chosen;
+                    return Ok(Some(ServerFlight::Chosen { version, cipher, chain: None }));
+                }
+                self.chosen = Some(chosen);
+                continue;
+            };
+            let chain = match next {
+                Next::Message(CERTIFICATE, content) => {
+                    let mut content = Reader(&content);
+                    let chain = content.certificates()?;
+                    if !content.is_empty() {
+                        return Err(NotTls::Broken("something follows the certificates"));
+                    }
+                    Some(chain).filter(|chain| !chain.is_empty())
+                }
+                // The session goes on, or nobody shows a certificate.
+                _ => None,
+            };
+            return Ok(Some(ServerFlight::Chosen { version, cipher, chain }));
+        }
+    }
+
+    /// The next message; `rest` begins with the first record that has not been read.
+    fn next<'b>(&mut self, rest: &mut &'b [u8]) -> Result<Next, NotTls> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok(message);
             }
-            let Some((record, behind)) = record(self.rest)? else { return Ok(Next::More) };
+            let bytes: &'b [u8] = rest;
+            let Some((record, behind)) = record(bytes)? else { return Ok(Next::More) };
             if !record.is_whole {
                 return Ok(Next::More);
             }
-            self.rest = behind;
+            *rest = behind;
             match record.kind {
                 HANDSHAKE => self.has.extend_from_slice(record.content),
                 _ if !self.has.is_empty() => {

@@ -36,6 +36,9 @@ pub(crate) trait Judge: ServerCertVerifier {
     /// As [`ServerCertVerifier::verify_server_cert`], with these lists of revocations only.
     fn verify_by(&self, lists: Lists, asked: &Asked<'_>, time: UnixTime) -> Result<(), Error>;
 
+    /// Whether none of the lists of revocations is too old.
+    fn has_current_lists(&self, now: UnixTime) -> bool;
+
     /// Whether it can verify at once.
     fn is_ready(&self) -> bool;
 
@@ -48,7 +51,9 @@ pub(crate) trait Judge: ServerCertVerifier {
 pub(crate) enum Lists {
     /// As the settings say.
     All,
-    /// Those for the server's own certificate.
+    /// The same, however old they are.
+    Aged,
+    /// Those for the server's own certificate, however old they are.
     OfServer,
     /// None.
     No,
@@ -114,7 +119,8 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Six looks at the chain at most: each may cost the library its whole budget.
+    /// Six looks at the chain at most: each may cost the library its whole budget. At another time
+    /// than now lists of revocations are looked at however old they are, as their own time is now.
     fn faults(
         &self,
         verifier: &dyn Judge,
@@ -136,7 +142,7 @@ impl Asked<'_> {
             // has signed it.
             of_chain = Some(UnknownIssuer);
             for other in times.tried(now) {
-                match fault_at(Lists::All, other) {
+                match fault_at(Lists::Aged, other) {
                     Some(Expired | NotYetValid) => {}
                     found => {
                         (of_chain, time) = (found, other);
@@ -150,7 +156,11 @@ impl Asked<'_> {
             faults.extend(fault_at(Lists::OfServer, time));
             faults.extend(fault_at(Lists::No, time));
         }
+        let is_told_by_now = late.is_none() && of_chain != Some(Revoked);
         faults.extend(of_chain);
+        if !is_told_by_now && !verifier.has_current_lists(now) {
+            faults.push(UnknownRevocation);
+        }
         if faults.iter().any(is_found_before_the_issuer) {
             faults.push(UnknownIssuer);
         }

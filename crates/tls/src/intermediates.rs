@@ -92,6 +92,10 @@ impl Judge for Completing {
         self.verifier.verify_by(lists, &Asked { own, others, name }, time)
     }
 
+    fn has_current_lists(&self, now: UnixTime) -> bool {
+        self.verifier.has_current_lists(now)
+    }
+
     fn is_ready(&self) -> bool {
         self.verifier.is_ready()
     }

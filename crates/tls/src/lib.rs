@@ -35,7 +35,7 @@ pub use client::ClientSide;
 pub use error::{SetupError, SetupProblem};
 pub use fault::{CertificateFault, Fault};
 pub use files::{Files, OnDisk};
-pub use flight::{FLIGHT_BYTES_MAX, ServerFlight, read_server_flight};
+pub use flight::{FLIGHT_BYTES_MAX, FlightReader, ServerFlight};
 pub use hello::{HELLO_BYTES_MAX, read_client_hello};
 pub use identity::Identified;
 pub use records::NotTls;

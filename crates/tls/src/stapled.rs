@@ -3,8 +3,7 @@
 //!
 //! The signature is not verified: only clients rely on it, and they verify it. What is checked here
 //! is what makes clients fail: an answer for another certificate, one that says anything but
-//! `good`. One that is too
-//! old stops nothing: it is not sent, and the log says so.
+//! `good`. One that is too old stops nothing: it is not sent, and the log says so.
 
 use rustls::pki_types::CertificateDer;
 use sha1::{Digest, Sha1};
@@ -52,6 +51,7 @@ fn good_until(answer: &[u8], own: &CertificateDer<'_>) -> Result<u64, &'static s
     let (_, certificate) = x509_parser::parse_x509_certificate(own).map_err(|_| unreadable)?;
     let singles = singles(answer).ok_or(unreadable)?;
     let Some(singles) = singles else { return Err("the authority has given no answer") };
+    let mut until_s: Option<u64> = None;
     for single in children(singles) {
         let fields: Vec<Any<'_>> = children(single.data).collect();
         let [id, status, _this_update, rest @ ..] = &fields[..] else { return Err(unreadable) };
@@ -73,9 +73,11 @@ fn good_until(answer: &[u8], own: &CertificateDer<'_>) -> Result<u64, &'static s
         let next = rest.iter().find(|field| is_tagged(field, 0));
         let next = next.ok_or("it does not say until when it is valid")?;
         let (_, next) = ASN1Time::from_der(next.data).map_err(|_| unreadable)?;
-        return u64::try_from(next.timestamp()).map_err(|_| unreadable);
+        let next_s = u64::try_from(next.timestamp()).map_err(|_| unreadable)?;
+        // One of several could say something else.
+        until_s = Some(until_s.map_or(next_s, |until_s| until_s.min(next_s)));
     }
-    Err("it is for another certificate")
+    until_s.ok_or("it is for another certificate")
 }
 
 /// The answers about single certificates. `None`: it cannot be read. `Some(None)`: there are none,

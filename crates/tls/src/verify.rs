@@ -38,6 +38,8 @@ pub(crate) struct Verifier {
     /// own certificate in `cafile=`, and so do many configurations.
     trusted: Vec<CertificateDer<'static>>,
     revocations: Vec<CertificateRevocationListDer<'static>>,
+    /// When the first of them is too old, in seconds since 1970.
+    revocations_end_s: Option<i64>,
     checks_whole_chain: bool,
     verification: ServerVerification,
     provider: Arc<CryptoProvider>,
@@ -53,12 +55,14 @@ impl Verifier {
             files::authorities(files, &options.authorities, &options.directories)?;
         unusable.tell(&options.location);
         let verifies = options.verification != ServerVerification::None;
+        let revocations = files::revocations(files, &options.revocations)?;
         let verifier = Self {
             own: store,
             system: (options.trusts_system && verifies).then(|| files.system_roots()),
             chains: OnceLock::new(),
             trusted: certificates,
-            revocations: files::revocations(files, &options.revocations)?,
+            revocations_end_s: revocations.iter().filter_map(|list| end_of(list)).min(),
+            revocations,
             checks_whole_chain: options.checks_whole_chain,
             verification: options.verification,
             provider: Arc::clone(provider),
@@ -69,7 +73,7 @@ impl Verifier {
                 verifier.build(Lists::All, &Arc::new(RootCertStore { roots: vec![nobody()] }))?;
             }
             None => {
-                let chains = verifier.chains_of(&Arc::new(verifier.own.clone()))?;
+                let chains = verifier.chains_of(Arc::new(verifier.own.clone()))?;
                 _ = verifier.chains.set(chains);
             }
         }
@@ -85,7 +89,10 @@ impl Verifier {
         let mut builder = WebPkiServerVerifier::builder_with_provider(roots, provider);
         if !self.revocations.is_empty() && lists != Lists::No {
             let revocations = self.revocations.iter().cloned();
-            builder = builder.with_crls(revocations).enforce_revocation_expiration();
+            builder = builder.with_crls(revocations);
+            if lists == Lists::All {
+                builder = builder.enforce_revocation_expiration();
+            }
             if !self.checks_whole_chain || lists == Lists::OfServer {
                 builder = builder.only_check_end_entity_revocation();
             }
@@ -94,19 +101,30 @@ impl Verifier {
     }
 
     /// What verifies by these authorities.
-    fn chains_of(&self, roots: &Arc<RootCertStore>) -> Result<Chains, SetupProblem> {
-        if roots.is_empty() {
-            return Ok(Chains::default());
-        }
-        let all = Some(self.build(Lists::All, roots)?);
-        if self.revocations.is_empty() {
-            return Ok(Chains { of_server: all.clone(), without: all.clone(), all });
-        }
-        let of_server = match self.checks_whole_chain {
-            true => Some(self.build(Lists::OfServer, roots)?),
-            false => all.clone(),
+    fn chains_of(&self, roots: Arc<RootCertStore>) -> Result<Chains, SetupProblem> {
+        let all = match roots.is_empty() {
+            true => None,
+            false => Some(self.build(Lists::All, &roots)?),
         };
-        Ok(Chains { all, of_server, without: Some(self.build(Lists::No, roots)?) })
+        let (aged, of_server, without) = Default::default();
+        Ok(Chains { all, aged, of_server, without, roots })
+    }
+
+    /// What verifies by these lists of revocations. Those that only [`identify`] asks for are made
+    /// when it does: lists can be long.
+    ///
+    /// [`identify`]: crate::identity::identify
+    fn by<'c>(&self, chains: &'c Chains, lists: Lists) -> Option<&'c Arc<WebPkiServerVerifier>> {
+        let all = chains.all.as_ref()?;
+        let others = match lists {
+            Lists::All => return Some(all),
+            _ if self.revocations.is_empty() => return Some(all),
+            Lists::OfServer if self.checks_whole_chain => &chains.of_server,
+            Lists::Aged | Lists::OfServer => &chains.aged,
+            Lists::No => &chains.without,
+        };
+        // The same lists and authorities have been used for the first one.
+        others.get_or_init(|| self.build(lists, &chains.roots).ok()).as_ref()
     }
 
     /// `None`: the authorities cannot be read at present.
@@ -118,14 +136,14 @@ impl Verifier {
         if !self.own.is_empty() {
             Arc::make_mut(&mut roots).roots.extend(self.own.roots.iter().cloned());
         }
-        let chains = self.chains_of(&roots).ok()?;
+        let chains = self.chains_of(roots).ok()?;
         Some(self.chains.get_or_init(|| chains))
     }
 
     fn verify_chain(&self, lists: Lists, asked: &Asked<'_>, now: UnixTime) -> Result<(), Error> {
         let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
         let &Asked { own, others, name } = asked;
-        let verified = match self.chains().and_then(|chains| chains.by(lists)) {
+        let verified = match self.chains().and_then(|chains| self.by(chains, lists)) {
             Some(chains) => chains.verify_server_cert(own, others, name, &[], now).map(drop),
             None => unknown,
         };
@@ -199,6 +217,11 @@ impl Judge for Verifier {
         }
     }
 
+    fn has_current_lists(&self, now: UnixTime) -> bool {
+        let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        self.revocations_end_s.is_none_or(|end_s| now_s < end_s)
+    }
+
     fn is_ready(&self) -> bool {
         self.chains.get().is_some() || self.verification == ServerVerification::None
     }
@@ -209,21 +232,14 @@ impl Judge for Verifier {
 }
 
 /// The verification of chains, with lists of revocations and without. `None`: nobody is trusted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chains {
     all: Option<Arc<WebPkiServerVerifier>>,
-    of_server: Option<Arc<WebPkiServerVerifier>>,
-    without: Option<Arc<WebPkiServerVerifier>>,
-}
-
-impl Chains {
-    fn by(&self, lists: Lists) -> Option<&Arc<WebPkiServerVerifier>> {
-        match lists {
-            Lists::All => self.all.as_ref(),
-            Lists::OfServer => self.of_server.as_ref(),
-            Lists::No => self.without.as_ref(),
-        }
-    }
+    aged: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
+    of_server: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
+    without: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
+    /// The authorities.
+    roots: Arc<RootCertStore>,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -262,6 +278,12 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// When a list of revocations is too old; `None`: it does not say, or cannot be read.
+fn end_of(list: &CertificateRevocationListDer<'_>) -> Option<i64> {
+    let (_, list) = x509_parser::parse_x509_crl(list).ok()?;
+    list.next_update().map(|end| end.timestamp())
 }
 
 /// Whether an error says no more than that no chain leads to an authority: a certificate that is
@@ -374,7 +396,7 @@ mod tests {
         };
         // The library refuses it in words of its own, which are known here.
         let verifier = Verifier::new(&trusting, &provider, &files).expect("settings");
-        let Some(chains) = verifier.chains().and_then(|chains| chains.by(Lists::All)) else {
+        let Some(chains) = verifier.chains().and_then(|chains| chains.all.as_ref()) else {
             panic!("an authority is trusted")
         };
         let name = ServerName::try_from("a.test").expect("a name");

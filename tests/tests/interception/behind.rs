@@ -64,6 +64,45 @@ fn a_tunnel_of_one_user_is_not_used_by_another() {
 }
 
 #[test]
+fn a_tunnel_by_credentials_that_count_once_is_for_one_connection() {
+    for way in ["ssl_bump bump all", STARING] {
+        for (login, shares) in [("Digest nc=00000001", false), ("Basic YW5uYTpzZWNyZXQ=", true)] {
+            let lines = format!("never_direct allow all\n{way}");
+            let (parent, setup) = behind_a_parent("", "login=PASS", &lines);
+            let field = format!("Proxy-Authorization: {login}");
+            // Two requests on one connection; both may be stored, so that others might share them.
+            let (one, two) = (setup.url("site.test", "/a?1"), setup.url("site.test", "/a?2"));
+            for run in 1..=2 {
+                let mut command = setup.curl();
+                command.args(["--proxy-header", &field, "-H", "Cache-Control: no-cache"]);
+                assert_eq!(succeed(command.args([&one, &two])), "hellohello", "{way}, {login}");
+                if !shares {
+                    // The tunnel has ended with the client's connection.
+                    let _ = parent.proxy.logged_times("CONNECT site.test:", run);
+                }
+            }
+            // A look is a connection of its own, which the first request then uses.
+            let looks = way == STARING;
+            let made = if shares && !looks { 1 } else { 2 };
+            let reuses = if looks { 4 } else { 4 - made };
+            assert_eq!(setup.metric("humboldt_server_connections_total"), made, "{way}, {login}");
+            let reused = setup.metric("humboldt_server_connection_reuses_total");
+            assert_eq!(reused, reuses, "{way}, {login}");
+        }
+    }
+}
+
+#[test]
+fn a_parent_that_wants_another_login_ends_the_clients_connection() {
+    let logins = format!("{LOGINS}http_access deny !users");
+    let lines = "never_direct allow all\nssl_bump bump all";
+    let (_parent, setup) = behind_a_parent(&logins, "login=PASS", lines);
+    let url = setup.url("site.test", "/a");
+    let text = String::from_utf8_lossy(&run(setup.curl().args(["-i", &url])).stdout).into_owned();
+    assert!(text.contains("it says 407") && text.contains("Connection: close"), "{text}");
+}
+
+#[test]
 fn a_server_is_looked_at_by_the_way_of_the_requests() {
     for way in [PEEKING, STARING] {
         let (_parent, setup) = behind_a_parent("", "", way);
@@ -101,6 +140,10 @@ fn a_denied_tunnel_is_logged_as_denied_also_if_nobody_sees_the_page() {
     let line = setup.logged("CONNECT ");
     assert!(line.starts_with("TCP_DENIED/200 CONNECT site.test:"), "{line}");
     assert_eq!(setup.metric("humboldt_client_http_denied_total"), 1);
+    // Nor is it counted once more where somebody does.
+    assert_eq!(setup.get(&setup.url("site.test", "/a")).0, 403);
+    assert_eq!(setup.logged_times("TCP_DENIED/200 CONNECT", 2).len(), 2);
+    assert_eq!(setup.metric("humboldt_client_http_denied_total"), 2);
     // A rule that closes the connection is not answered with a page.
     let setup = Setup::new(&format!("{rules}\ndeny_info TCP_RESET bad"));
     fails(setup.curl().arg(setup.url("site.test", "/a")));

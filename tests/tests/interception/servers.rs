@@ -202,6 +202,19 @@ fn a_server_that_shows_its_certificate_to_all_is_looked_at_without_decrypting() 
 }
 
 #[test]
+fn a_rule_about_the_name_is_not_logged_as_one_about_a_hidden_certificate() {
+    let rules = "acl step3 at_step SslBump3\nacl own ssl::server_name site.test\n\
+                 ssl_bump terminate step3 own\nssl_bump peek all";
+    let setup = Setup::with_server(rules, |servers| {
+        let own = servers.issue("own", Key::Ecdsa, "/CN=x", "DNS:site.test");
+        nginx(&own, "ssl_protocols TLSv1.3;")
+    });
+    fails(setup.curl_unknowing().arg(setup.url("site.test", "/a")));
+    let line = setup.logged("NONE_NONE/200");
+    assert!(line.contains(" terminate site.test ") && !line.contains("hidden"), "{line}");
+}
+
+#[test]
 fn a_server_that_is_not_there_is_a_page_or_an_end() {
     let rules = "acl step1 at_step SslBump1\nacl own ssl::server_name other.test\n\
                  ssl_bump peek step1\nssl_bump splice own\nssl_bump stare all\nssl_bump bump all";

@@ -140,6 +140,8 @@ fn redirected_connections() {
     let page = get("denied.test", "192.0.2.1");
     assert!(page.contains("ERR_ACCESS_DENIED") && page.contains(" 403 "), "{page}");
 
+    in_small_packets(&client, || assert_eq!(get("site.test", "192.0.2.1"), "one 200 HIT"));
+
     // What is no TLS ends.
     let plainly = "--http1.1 http://192.0.2.1:443/a";
     assert!(client.curl(plainly).contains("000"), "{}", client.curl(plainly));
@@ -188,6 +190,13 @@ fn redirected_connections() {
     until("the rules to change", || get("site.test", "192.0.2.2").contains(" 409 ").then_some(()));
     // The port itself is no destination.
     assert!(client.curl("-k https://10.99.0.1:3130/").contains("000"));
+}
+
+/// The first message of TLS comes in many pieces.
+fn in_small_packets(client: &Space, ask: impl Fn()) {
+    client.run("link set eth0 mtu 100");
+    ask();
+    client.run("link set eth0 mtu 1500");
 }
 
 /// nginx with TLS that says who asks.

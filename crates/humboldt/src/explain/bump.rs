@@ -172,7 +172,9 @@ fn step(
         let _ = writeln!(out, "  {place}: {words}: {text}");
     }
     let action = match rules.check(&subject, weigh) {
-        Choice::Rule(index) => rules.rule(index).and_then(|(verb, _)| verb.at(step)),
+        Choice::Rule(index) | Choice::Guard(index) => {
+            rules.rule(index).and_then(|(verb, _)| verb.at(step))
+        }
         Choice::None => {
             let action = BumpAction::without_a_rule(before);
             let _ = writeln!(out, "  → {}, as no rule applies", action.name());
@@ -197,7 +199,7 @@ fn step(
 /// What a rule says, and the same as of a rule of another list.
 fn in_words(found: ActionStep<'_>) -> (String, Option<Step<'_>>) {
     let step = match found {
-        ActionStep::Applies => Step::Applies,
+        ActionStep::Applies | ActionStep::Guards => Step::Applies,
         ActionStep::Differs { acl, negated } => Step::Differs { acl, negated },
         ActionStep::Needs(question) => Step::Needs(question),
         ActionStep::Challenge(acl) => Step::Challenge(acl),

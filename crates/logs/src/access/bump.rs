@@ -24,7 +24,7 @@ pub(super) fn push(
     facts: &BumpFacts,
     escape: Escape,
 ) {
-    let (hello, server) = (facts.hello.as_ref(), facts.server.as_ref());
+    let (hello, server) = (facts.hello.as_ref(), facts.server.as_deref());
     let certificate = server.and_then(|server| server.certificate.as_ref());
     let version = |version: Option<u16>| version.and_then(version_name);
     let server_version = || server.map(|server| server.version).filter(|version| *version > 0);

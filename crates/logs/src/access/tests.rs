@@ -327,7 +327,7 @@ fn the_interception_of_tls_has_codes() {
         step: BumpStep::Three,
         action: Some(BumpAction::Bump),
         hello: Some(hello),
-        server: Some(server),
+        server: Some(std::rc::Rc::new(server)),
         ..BumpFacts::new("192.0.2.1")
     };
     let all = "%ssl::>sni %ssl::bump_mode %ssl::>received_hello_version \

@@ -206,7 +206,12 @@ fn told_by_helper(request: &Request) -> Option<Vec<u8>> {
 }
 
 fn has_basic_for_proxy(request: &Request) -> bool {
-    let value = request.head.fields.get(FieldName::ProxyAuthorization).unwrap_or_default();
+    let value = request.head.fields.get(FieldName::ProxyAuthorization);
+    value.is_some_and(is_basic)
+}
+
+/// Whether credentials are a name and a password, which can be sent any number of times.
+pub(crate) fn is_basic(value: &[u8]) -> bool {
     let scheme = value.get(..b"Basic ".len());
     scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Basic "))
 }

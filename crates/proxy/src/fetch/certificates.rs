@@ -25,7 +25,7 @@ pub(crate) fn may_forgive(request: &Request) -> bool {
 }
 
 /// Whether the rules still forgive what they have forgiven.
-pub(super) fn is_forgiven(request: &Request, server: &ServerIdentity) -> bool {
+pub(super) fn is_forgiven(request: &Request, server: &Rc<ServerIdentity>) -> bool {
     let mut faults = server.faults.iter();
     faults.all(|fault| is_shown(request, server, fault) && forgives(request, server, fault))
 }
@@ -49,7 +49,10 @@ pub(super) fn judge(request: &Request, host: &[u8], seen: &Seen) -> Result<(), F
     for (fault, name) in named {
         if !is_shown(request, &seen.server, name) || !forgives(request, &seen.server, name) {
             let failure = Failure::of_tls(host, &Fault::Certificate(fault.clone()));
-            return Err(Failure { server: Some(Rc::clone(&seen.server)), ..failure });
+            // Inside of a tunnel the client may have been shown another certificate: it is to ask
+            // for this server's.
+            let server = Some(Rc::clone(&seen.server));
+            return Err(Failure { server, is_of_connection: true, ..failure });
         }
     }
     Ok(())

@@ -27,6 +27,17 @@ use crate::secure::{Secure, Seen, read_authorities};
 /// A connection, and the server's certificate if rules have judged it.
 pub(super) type Connection = (ServerExchange, Option<Rc<ServerIdentity>>);
 
+/// What an attempt to connect says about the parent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Shown {
+    /// It cannot be reached.
+    Failed,
+    /// There is a connection to it, whatever becomes of a tunnel behind it.
+    Reached,
+    /// Nothing: it was not tried.
+    Nothing,
+}
+
 /// Connects to a server, and notes whether a parent could be reached.
 pub(super) async fn connect(
     core: &Core,
@@ -48,30 +59,29 @@ pub(super) async fn connect(
         Some(parent) => parent.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
-    let is_reached = Cell::new(false);
+    let shown = Cell::new(Shown::Failed);
     let result = match addresses {
-        Ok(addresses) => connect_to(core, request, &addresses, to, timeout, &is_reached).await,
+        Ok(addresses) => connect_to(core, request, &addresses, to, timeout, &shown).await,
         Err(failure) => Err(failure),
     };
-    // What goes wrong behind a parent is no fault of it: servers that a client chooses must not
-    // take it away from all others.
-    match peer {
-        Some(peer) if is_reached.get() => peer.note_success(),
-        Some(peer) => peer.note_failure(request.received.secs()),
-        None => {}
+    // What goes wrong behind a parent, or here, is no fault of it: servers that a client chooses
+    // must not take it away from all others.
+    match (peer, shown.get()) {
+        (Some(peer), Shown::Reached) => peer.note_success(),
+        (Some(peer), Shown::Failed) => peer.note_failure(request.received.secs()),
+        (Some(_), Shown::Nothing) | (None, _) => {}
     }
     result
 }
 
-/// Connects to one of the addresses. `is_reached`: there is a connection to the server, or to the
-/// parent, whatever becomes of a tunnel behind it.
+/// Connects to one of the addresses.
 async fn connect_to(
     core: &Core,
     request: &Request,
     addresses: &[IpAddr],
     to: &Destination,
     timeout: Duration,
-    is_reached: &Cell<bool>,
+    shown: &Cell<Shown>,
 ) -> Result<Connection, Failure> {
     let port = to.server(request).port;
     let others: Vec<IpAddr> =
@@ -88,7 +98,7 @@ async fn connect_to(
         local_is_foreign: to.local.is_foreign,
         marks: to.local.marks,
     };
-    let (began, read_timeout) = (Instant::now(), config.read_timeout);
+    let read_timeout = config.read_timeout;
     let host = to.certified_host(request);
     let judges = to.peer.is_none() || to.is_tunnel();
     // A parent in place of the server is looked at, but nothing is forgiven it.
@@ -105,12 +115,19 @@ async fn connect_to(
         }
     };
     let named = first.map_or(host, |secure| secure.host);
+    for secure in [first, second].into_iter().flatten() {
+        if let Err(error) = read_authorities(core, secure.side, timeout).await {
+            shown.set(Shown::Nothing);
+            return Err(Failure::new(ErrorPage::ConnectFailure, error.to_string()));
+        }
+    }
+    let began = Instant::now();
     let connecting = core.connect(&others, port, &options, first, read_timeout);
     let (server, mut seen) = connecting.await.map_err(|error| match &error {
         ConnectError::Tls(fault) => Failure::of_tls(named, fault),
         error => Failure::from(error),
     })?;
-    is_reached.set(true);
+    shown.set(Shown::Reached);
     let server = match second {
         None => server,
         Some(secure) => {
@@ -163,16 +180,15 @@ async fn through_parent(
             200..=299 => break,
             status => {
                 let detail = format!("the parent opens no tunnel to the server: it says {status}");
-                return Err(Failure::new(ErrorPage::ConnectFailure, detail));
+                let failure = Failure::new(ErrorPage::ConnectFailure, detail);
+                // The credentials come with CONNECT, and may have been good for one time only.
+                return Err(Failure { is_of_connection: status == 407, ..failure });
             }
         }
     }
     let early = || Failure::new(ErrorPage::NoTls, "the server speaks first, as none with TLS does");
     let connected = parent.into_connection().ok_or_else(early)?;
     let (peer, host) = (connected.peer, secure.host);
-    let time = request.snapshot().config.connect_timeout;
-    let read = read_authorities(core, secure.side, time).await;
-    read.map_err(|error| Failure::new(ErrorPage::ConnectFailure, error.to_string()))?;
     let secured = secure.over(connected.stream).await;
     let (stream, seen) = secured.map_err(|fault| Failure::of_tls(host, &fault))?;
     let read_timeout = request.snapshot().config.read_timeout;

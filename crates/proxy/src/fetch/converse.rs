@@ -253,12 +253,12 @@ impl Answer {
         }
         let (faulty, seen) = (self.has_faults(), self.seen);
         let Some(idle) = self.server.into_idle() else { return };
-        let (url, server) = (&request.url, self.to.server(request));
+        let url = &request.url;
         match self.is_pinned || request.is_not_for_others() {
             false if faulty => {}
-            false => core.pool.checkin(&server, idle),
+            false => self.to.keep(core, request, idle),
             true => {
-                let place = (url.host(), url.port());
+                let (place, server) = ((url.host(), url.port()), self.to.server(request));
                 request.facts().pin.put(place, &server, request.owner(), (idle, seen));
             }
         }

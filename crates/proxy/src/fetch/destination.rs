@@ -1,13 +1,18 @@
 //! The destination of a connection to a server.
 
+use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use humboldt_base::rng;
 use humboldt_conf::{CachePeer, PortMode};
+use humboldt_net::connect::Connected;
 use humboldt_net::pool::{Local, ServerRef};
 use humboldt_tls::ClientSide;
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::config::peers::{Login, Peer};
+use crate::core::Core;
 use crate::fetch::ask;
 use crate::request::{Request, unmapped};
 use crate::rules::{access, marks};
@@ -18,9 +23,22 @@ pub(crate) struct Destination {
     pub peer: Option<Arc<Peer>>,
     /// Our own address on the connection.
     pub local: Local,
-    /// The name of a tunnel through the parent, as the pool knows it: what is confidential goes to
-    /// its server in one.
-    tunnel: Option<Box<[u8]>>,
+    /// The tunnel through the parent: what is confidential goes to its server in one.
+    tunnel: Option<Tunnel>,
+}
+
+/// A tunnel that a parent opens to a server.
+struct Tunnel {
+    /// Its name, as pools know it.
+    name: Box<[u8]>,
+    /// The parent opens it by credentials that it takes once, such as those of Digest: it is for
+    /// the client's connection that has brought them.
+    is_for_one: bool,
+}
+
+thread_local! {
+    /// The key of the hashes of credentials in the names of tunnels. Pools are the core's own too.
+    static SECRET: (u64, u64) = (rng::secret(), rng::secret());
 }
 
 impl Destination {
@@ -32,7 +50,7 @@ impl Destination {
         };
         let marks = marks::towards_server(request, name);
         let is_tunnel = |peer: &&Arc<Peer>| request.is_confidential() && !peer.conf.originserver;
-        let tunnel = peer.filter(is_tunnel).map(|peer| tunnel_name(request, peer));
+        let tunnel = peer.filter(is_tunnel).map(|peer| Tunnel::new(request, peer));
         Self { peer: peer.cloned(), local: Local { marks, ..local }, tunnel }
     }
 
@@ -51,7 +69,8 @@ impl Destination {
         let (host, port) = match &self.peer {
             Some(peer) => {
                 let parent: &CachePeer = &peer.conf;
-                (self.tunnel.as_deref().unwrap_or(peer.pool_name.as_bytes()), parent.http_port)
+                let tunnel = self.tunnel.as_ref().map(|tunnel| &*tunnel.name);
+                (tunnel.unwrap_or(peer.pool_name.as_bytes()), parent.http_port)
             }
             None => {
                 let original = request.original_destination();
@@ -105,18 +124,58 @@ impl Destination {
     pub(crate) fn login_of_parent(&self) -> Option<&Login> {
         self.peer.as_ref()?.login.as_ref()
     }
+
+    /// Whether only the client may use the connection whose connection has asked for it.
+    pub(crate) fn is_for_one(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_for_one)
+    }
+
+    /// Keeps a connection for all requests that may use it.
+    pub(crate) fn keep(&self, core: &Core, request: &Request, connected: Connected) {
+        let server = self.server(request);
+        match (self.is_for_one(), request.inside()) {
+            (false, _) => core.pool.checkin(&server, connected),
+            (true, Some(inside)) => inside.keep(&server, connected),
+            (true, None) => {}
+        }
+    }
+
+    /// A connection that was kept.
+    pub(crate) fn kept(
+        &self,
+        core: &Core,
+        request: &Request,
+        may_use: impl Fn(&Connected) -> bool,
+    ) -> Option<Connected> {
+        let server = self.server(request);
+        match self.is_for_one() {
+            false => core.pool.checkout(&server, may_use),
+            true => request.inside()?.kept(&server, may_use),
+        }
+    }
 }
 
-/// The name of a tunnel in the pool. It has the settings of TLS with the parent, and the
-/// credentials by which the parent has opened the tunnel: it may not open it for others.
-fn tunnel_name(request: &Request, peer: &Peer) -> Box<[u8]> {
-    let port = request.url.port().to_string();
-    let tls = peer.tls.as_ref().map_or(0, ClientSide::number).to_string();
-    let login = ask::tunnel_login(request, peer.login.as_ref());
-    let name = peer.pool_name.as_bytes();
-    // No host has a space.
-    let parts = [name, request.url.host(), port.as_bytes(), tls.as_bytes(), &login];
-    parts.join(&b' ').into_boxed_slice()
+impl Tunnel {
+    /// Its name has the settings of TLS with the parent, and the credentials by which the parent
+    /// opens it, as it may not open it for others: a hash of them, since names stay for a while.
+    fn new(request: &Request, peer: &Peer) -> Self {
+        let port = request.url.port().to_string();
+        let tls = peer.tls.as_ref().map_or(0, ClientSide::number).to_string();
+        let login = ask::tunnel_login(request, peer.login.as_ref());
+        let name = peer.pool_name.as_bytes();
+        // No host has a space.
+        let parts = [name, request.url.host(), port.as_bytes(), tls.as_bytes(), &hashed(&login)];
+        let is_for_one = !login.is_empty() && !ask::is_basic(&login);
+        Self { name: parts.join(&b' ').into_boxed_slice(), is_for_one }
+    }
+}
+
+/// A hash of credentials that nobody can go back from, or find others for.
+fn hashed(login: &[u8]) -> [u8; 16] {
+    let (first, second) = SECRET.with(|secret| *secret);
+    let mut hasher = SipHasher24::new_with_keys(first, second);
+    hasher.write(login);
+    hasher.finish128().as_bytes()
 }
 
 /// The client's address, if the server is to see that (`tproxy`, `spoof_client_ip`).

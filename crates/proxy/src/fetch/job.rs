@@ -129,6 +129,8 @@ pub(crate) struct Failure {
     pub refusal: Option<Box<Refusal>>,
     /// The server whose certificate is not accepted, if rules have judged it.
     pub server: Option<Rc<ServerIdentity>>,
+    /// Inside of a tunnel the client's next connection may do better, so that this one ends.
+    pub is_of_connection: bool,
 }
 
 impl Report {
@@ -181,7 +183,7 @@ impl Report {
 impl Failure {
     /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
-        Self { page, detail: detail.into(), refusal: None, server: None }
+        Self { page, detail: detail.into(), refusal: None, server: None, is_of_connection: false }
     }
 
     /// There is no TLS with the server of `host`.

@@ -215,7 +215,7 @@ impl<'a> Route<'a> {
             return Ok(Reached { server, to, is_pinned: true, seen });
         }
         if self.may_reuse
-            && let Some(connected) = core.pool.checkout(&to.server(request), may_use)
+            && let Some(connected) = to.kept(core, request, may_use)
         {
             core.count(Counter::ServerReuses, 1);
             let server = ServerExchange::new(&core.io, connected, true, read_timeout);

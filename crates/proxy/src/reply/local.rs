@@ -9,6 +9,7 @@ use humboldt_freshness::languages::preferred;
 use humboldt_http::{FieldName, Fields, Method, Version, date};
 use humboldt_logs::access::Tag;
 
+use crate::bumped::Inside;
 use crate::config::cache_status::Usage;
 use crate::config::denials::Instead;
 use crate::core::Core;
@@ -97,8 +98,7 @@ pub(crate) async fn failed(
     }
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
-    if request.inside().is_some() && failure.server.is_some() {
-        // The client has been shown another certificate: it is to ask for this server's.
+    if request.inside().is_some() && failure.is_of_connection {
         transaction.client.close_behind();
     }
     let server = outcome.route.as_ref().and_then(|route| route.peer);
@@ -123,7 +123,9 @@ pub(crate) async fn refused(
     challenge::close_behind_failure(client, request);
     let unanswered = refusal.unanswered.as_ref();
     let counter = unanswered.map_or(Counter::ClientDenied, |_| Counter::ClientErrors);
-    core.count(counter, 1);
+    // A refusal that stands for a whole tunnel was counted with that.
+    let was_counted = request.inside().is_some_and(Inside::has_verdict);
+    core.count(counter, u64::from(!was_counted));
     let why = |rule: &Unanswered| access::why_unanswered(request, rule.need);
     let shown = refusal.rule.as_deref().filter(|_| explains(request)).map(RuleSource::for_clients);
     let what = if refusal.page.asks_login() { "login demanded by" } else { "refused by" };

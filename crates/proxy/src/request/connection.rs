@@ -88,6 +88,9 @@ impl ConnFacts {
     pub(crate) fn end(&self) {
         self.login.end();
         self.pin.end();
+        if let Some(inside) = &self.inside {
+            inside.end();
+        }
         // Outside of the cell: it writes a line of its own.
         drop(self.hand_over.take());
     }

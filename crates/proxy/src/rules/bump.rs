@@ -1,5 +1,7 @@
 //! Asks the rules about the interception of TLS.
 
+use std::rc::Rc;
+
 use humboldt_acl::{ActionList, Choice, Late, Question, Subject, Weight};
 use humboldt_base::bump::{BumpAction, BumpFacts, BumpStep, ServerIdentity, SignAs};
 use humboldt_base::rng::Rng;
@@ -18,6 +20,28 @@ pub(crate) async fn action(
     step: BumpStep,
     before: Option<BumpAction>,
 ) -> BumpAction {
+    choose(core, request, step, before).await.action
+}
+
+/// What `ssl_bump` chooses.
+pub(crate) struct Chosen {
+    pub(crate) action: BumpAction,
+    /// It is so because nothing shows whether a rule applies.
+    pub(crate) is_guarded: bool,
+}
+
+/// As [`action`], with more about it.
+pub(crate) async fn choose(
+    core: &Core,
+    request: &Request,
+    step: BumpStep,
+    before: Option<BumpAction>,
+) -> Chosen {
+    let certain = |action| Chosen { action, is_guarded: false };
+    let in_doubt = |is_known_later| {
+        let action = BumpAction::in_doubt(step, before, is_known_later);
+        Chosen { action, is_guarded: true }
+    };
     let list = &request.snapshot().ssl_bump;
     let weigh = |verb: &BumpVerb| Weight::of_bump(*verb, step, before);
     let mut questions = 0;
@@ -27,14 +51,19 @@ pub(crate) async fn action(
         let question = match choice {
             Choice::Rule(index) => {
                 let verb = list.rule(index).map(|(verb, _)| verb);
-                return verb.and_then(|verb| verb.at(step)).unwrap_or(BumpAction::Terminate);
+                let action = verb.and_then(|verb| verb.at(step));
+                return certain(action.unwrap_or(BumpAction::Terminate));
             }
-            Choice::None => return BumpAction::without_a_rule(before),
-            Choice::Later => return BumpAction::in_doubt(step, before, true),
-            Choice::Untold => return BumpAction::in_doubt(step, before, false),
+            // Only rules that close guard.
+            Choice::Guard(_) => {
+                return Chosen { action: BumpAction::Terminate, is_guarded: true };
+            }
+            Choice::None => return certain(BumpAction::without_a_rule(before)),
+            Choice::Later => return in_doubt(true),
+            Choice::Untold => return in_doubt(false),
             Choice::Challenge(acl) => {
                 tracing::debug!("ssl_bump: acl {acl} needs a login, and there is none");
-                return BumpAction::Terminate;
+                return certain(BumpAction::Terminate);
             }
             Choice::Needs(question) => question,
         };
@@ -45,7 +74,7 @@ pub(crate) async fn action(
             questions <= QUESTIONS_MAX && access::answer(core, request, &subject, question).await;
         if !is_answered {
             tracing::debug!("ssl_bump: acl {}: there is no answer", question.acl());
-            return BumpAction::Terminate;
+            return certain(BumpAction::Terminate);
         }
         notes.restore_own(request);
     }
@@ -89,14 +118,14 @@ pub(crate) fn tunnels_others(request: &Request, error: &str) -> bool {
     let weigh = |tunnels: &bool| Some(if *tunnels { Weight::Opens } else { Weight::Closes });
     match check(list, request, &subject, weigh) {
         Choice::Rule(index) => list.rule(index).is_some_and(|(tunnels, _)| *tunnels),
-        Choice::None | Choice::Later | Choice::Untold => false,
+        Choice::None | Choice::Guard(_) | Choice::Later | Choice::Untold => false,
         Choice::Needs(_) | Choice::Challenge(_) => false,
     }
 }
 
 /// Whether a fault of a server's certificate is forgiven (`sslproxy_cert_error`). A list without an
 /// answer forgives nothing.
-pub(crate) fn forgives(request: &Request, server: &ServerIdentity, fault: &str) -> bool {
+pub(crate) fn forgives(request: &Request, server: &Rc<ServerIdentity>, fault: &str) -> bool {
     let Some(list) = &request.snapshot().cert_error else { return false };
     let facts = with_server(request, server);
     let late = Late { tls_fault: Some(fault), ..Late::NONE };
@@ -104,11 +133,11 @@ pub(crate) fn forgives(request: &Request, server: &ServerIdentity, fault: &str) 
     access::allows_at_once(list, request, &subject)
 }
 
-fn with_server(request: &Request, server: &ServerIdentity) -> BumpFacts {
+fn with_server(request: &Request, server: &Rc<ServerIdentity>) -> BumpFacts {
     let facts = request.bump().cloned();
     let facts =
         facts.unwrap_or_else(|| BumpFacts::new(&String::from_utf8_lossy(request.url.host())));
-    BumpFacts { server: Some(server.clone()), ..facts }
+    BumpFacts { server: Some(Rc::clone(server)), ..facts }
 }
 
 /// The faults that a certificate has that was made after the server's.
@@ -124,7 +153,7 @@ const OF_ISSUER: [&str; 2] =
 
 /// Who signs the certificate that is made after this server's (`sslproxy_cert_sign`). Without a
 /// rule it fails as the server's does.
-pub(crate) fn sign(request: &Request, server: &ServerIdentity) -> SignAs {
+pub(crate) fn sign(request: &Request, server: &Rc<ServerIdentity>) -> SignAs {
     let list = &request.snapshot().cert_sign;
     let facts = with_server(request, server);
     let subject = Subject { bump: Some(&facts), ..access::subject(request) };
@@ -154,7 +183,7 @@ pub(crate) fn sign(request: &Request, server: &ServerIdentity) -> SignAs {
 }
 
 /// The changes to that certificate (`sslproxy_cert_adapt`): the first of each kind.
-pub(crate) fn changes<'r>(request: &'r Request, server: &ServerIdentity) -> Vec<&'r CertAdapt> {
+pub(crate) fn changes<'r>(request: &'r Request, server: &Rc<ServerIdentity>) -> Vec<&'r CertAdapt> {
     let list = &request.snapshot().cert_adapt;
     let facts = with_server(request, server);
     let subject = Subject { bump: Some(&facts), ..access::subject(request) };

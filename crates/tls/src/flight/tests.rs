@@ -59,8 +59,18 @@ fn chosen(chain: Option<Vec<CertificateDer<'static>>>) -> ServerFlight {
     ServerFlight::Chosen { version: 0x0303, cipher: 0xc02f, chain }
 }
 
+fn read(bytes: &[u8]) -> Result<Option<ServerFlight>, NotTls> {
+    FlightReader::default().read(bytes)
+}
+
+/// Reads an answer that comes at once, and the same as it comes byte by byte.
 fn read_whole(bytes: &[u8]) -> Result<ServerFlight, NotTls> {
-    read_server_flight(bytes).map(|flight| flight.expect("a whole answer"))
+    let whole = read(bytes);
+    let mut reader = FlightReader::default();
+    let mut pieces = (1..=bytes.len()).map(|end| reader.read(&bytes[..end]));
+    let told = pieces.find(|read| *read != Ok(None));
+    assert_eq!(told.unwrap_or(Ok(None)), whole);
+    whole.map(|flight| flight.expect("a whole answer"))
 }
 
 #[test]
@@ -75,7 +85,7 @@ fn real_servers_show_their_certificate_up_to_tls_1_2() {
     assert_eq!(chain, Some(vec![CertificateDer::from(own)]));
     // It is in one record, and nothing is told before that is whole.
     for end in 0..answer.len() {
-        assert_eq!(read_server_flight(&answer[..end]), Ok(None), "{end} of {}", answer.len());
+        assert_eq!(read(&answer[..end]), Ok(None), "{end} of {}", answer.len());
     }
     let (answer, _) = of_rustls(true);
     assert!(matches!(
@@ -95,7 +105,7 @@ fn a_message_may_lie_in_many_records_and_a_record_may_have_many_messages() {
             both.chunks(bytes_each).flat_map(|part| record_of(HANDSHAKE, part)).collect();
         assert_eq!(read_whole(&cut), expected, "{bytes_each}");
         for end in 0..cut.len() {
-            assert_eq!(read_server_flight(&cut[..end]), Ok(None));
+            assert_eq!(read(&cut[..end]), Ok(None));
         }
     }
 }
@@ -118,9 +128,9 @@ fn alerts_and_other_bytes_are_told() {
     assert_eq!(read_whole(&record_of(ALERT, &[1, 0])), Ok(ServerFlight::Refused(0)));
     // That it does not know the name is a warning.
     let warned = [record_of(ALERT, &[1, 112]), record_of(HANDSHAKE, &hello())].concat();
-    assert_eq!(read_server_flight(&warned), Ok(None));
+    assert_eq!(read(&warned), Ok(None));
     let cut = record_of(HANDSHAKE, &hello()[..10]);
-    let broken = |bytes: &[u8]| matches!(read_server_flight(bytes), Err(NotTls::Broken(_)));
+    let broken = |bytes: &[u8]| matches!(read(bytes), Err(NotTls::Broken(_)));
     assert!(broken(&[&cut[..], &record_of(ALERT, &[2, 40])].concat()));
     assert!(broken(&record_of(CHANGE_CIPHER_SPEC, &[1])));
     assert!(broken(&record_of(HANDSHAKE, &message(CERTIFICATE, &[0, 0, 0]))));
@@ -133,7 +143,21 @@ fn alerts_and_other_bytes_are_told() {
             [record_of(HANDSHAKE, &hello()), record_of(HANDSHAKE, &message(CERTIFICATE, list))];
         assert!(broken(&bad.concat()), "{list:?}");
     }
-    assert_eq!(read_server_flight(b"HTTP/1.1 400"), Err(NotTls::OtherProtocol));
+    assert_eq!(read(b"HTTP/1.1 400"), Err(NotTls::OtherProtocol));
+}
+
+#[test]
+fn each_record_is_read_once() {
+    let certificates = message(CERTIFICATE, &[0, 0, 0]);
+    let both = [hello(), certificates].concat();
+    let cut: Vec<u8> = both.chunks(1).flat_map(|part| record_of(HANDSHAKE, part)).collect();
+    let mut reader = FlightReader::default();
+    for end in 1..cut.len() {
+        assert_eq!(reader.read(&cut[..end]), Ok(None));
+        // Only the last record, which is not whole, is looked at again.
+        assert_eq!(reader.read_bytes, end / 6 * 6);
+    }
+    assert_eq!(reader.read(&cut), Ok(Some(chosen(None))));
 }
 
 #[test]
@@ -141,14 +165,14 @@ fn the_length_is_bounded() {
     let [_, length @ ..] = (FLIGHT_BYTES_MAX as u32 + 1).to_be_bytes();
     let long = [&[CERTIFICATE][..], &length].concat();
     let bytes = [record_of(HANDSHAKE, &hello()), record_of(HANDSHAKE, &long)].concat();
-    assert_eq!(read_server_flight(&bytes), Err(NotTls::TooLong));
+    assert_eq!(read(&bytes), Err(NotTls::TooLong));
     // Warnings without end.
     let many = record_of(ALERT, &[1, 112]).repeat(FLIGHT_BYTES_MAX / 7 + 1);
-    assert_eq!(read_server_flight(&many), Err(NotTls::TooLong));
+    assert_eq!(read(&many), Err(NotTls::TooLong));
     // More certificates than a chain has.
     let one = [0, 0, 1, 9];
     let list = [&[0, 0, 4 * 33][..], &one.repeat(33)].concat();
     let bytes =
         [record_of(HANDSHAKE, &hello()), record_of(HANDSHAKE, &message(CERTIFICATE, &list))];
-    assert_eq!(read_server_flight(&bytes.concat()), Err(NotTls::TooLong));
+    assert_eq!(read(&bytes.concat()), Err(NotTls::TooLong));
 }

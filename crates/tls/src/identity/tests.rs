@@ -265,6 +265,17 @@ fn revocations_are_looked_up_also_for_certificates_out_of_their_time() {
     assert_eq!(judge(list(2025), other), [UnknownRevocation]);
     let expired = |wish: &mut CertificateParams| wish.not_after = date_time_ymd(2025, 12, 31);
     assert_eq!(judge(list(2027), server(&root, expired)), [Revoked, Expired]);
+    // A list is of today, whenever the certificate was valid or will be.
+    let with = |begins: i32, ends: i32| {
+        server(&root, |wish| {
+            wish.serial_number = Some(SerialNumber::from(8));
+            wish.not_before = date_time_ymd(begins, 1, 1);
+            wish.not_after = date_time_ymd(ends, 12, 31);
+        })
+    };
+    assert_eq!(judge(list(2027), with(2028, 2029)), [NotYetValid]);
+    assert_eq!(judge(list(2027), with(2024, 2024)), [Expired]);
+    assert_eq!(judge(list(2025), with(2024, 2024)), [UnknownRevocation, Expired]);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Own {
     pub(crate) connected: Connected,
     /// The server's certificate, which may have faults that were forgiven.
     pub(crate) seen: Option<Rc<ServerIdentity>>,
+    /// What comes from there is for this client alone. Otherwise only the connection is.
+    pub(crate) is_pinned: bool,
 }
 
 /// Why nothing that is asked inside of a tunnel is done.

@@ -1,5 +1,6 @@
 //! The certificate that a client gets in place of the server's.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::bump::{ServerIdentity, SignAs};
@@ -20,7 +21,7 @@ use crate::rules::bump;
 pub(super) async fn leaf(
     core: &Core,
     named: &Request,
-    seen: Option<&ServerIdentity>,
+    seen: Option<&Rc<ServerIdentity>>,
 ) -> Result<ServerSide, Cut> {
     let port = &named.facts().port.name;
     let Some(authority) = authority(named) else {

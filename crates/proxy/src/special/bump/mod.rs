@@ -277,11 +277,11 @@ async fn third_step(
         return transaction.client_gone(Outcome::local(Tag::None, 200));
     };
     let seen = match &looked {
-        Ok(looked) => looked.seen.as_deref(),
-        Err(failure) => failure.server.as_deref(),
+        Ok(looked) => looked.seen.clone(),
+        Err(failure) => failure.server.clone(),
     };
     let is_there = looked.is_ok() || seen.is_some();
-    steps.answered(second, seen.cloned());
+    steps.answered(second, seen);
     if second == BumpAction::Stare && is_there {
         let request = transaction.request;
         let choosing = Box::pin(bump::action(core, request, BumpStep::Three, Some(second)));
@@ -298,18 +298,23 @@ async fn third_step(
     let line = Outcome::miss(Tag::None, 200, Some(route));
     let content = match looked {
         Ok(looked) => (Content::Of(looking, Box::new(looked)), line),
-        Err(failure) => {
-            let fault = Some(Fault::of_page(failure.page, &failure.detail));
-            (Content::Only(verdict(failure)), Outcome { fault, ..line })
-        }
+        Err(failure) => without_server(core, failure, line),
     };
     decrypt(transaction, named, steps, place, content).await
 }
 
-fn verdict(failure: Failure) -> Verdict {
+/// What there is inside where the server cannot be reached, or not be used.
+fn without_server(core: &Core, failure: Failure, line: Outcome) -> (Content, Outcome) {
     match failure.refusal {
-        Some(refusal) => Verdict::Refused(*refusal),
-        None => Verdict::Failed(failure.page, failure.detail),
+        Some(refusal) => {
+            let line = Outcome { route: line.route, ..refused_line(core, &refusal) };
+            (Content::Only(Verdict::Refused(*refusal)), line)
+        }
+        None => {
+            let fault = Some(Fault::of_page(failure.page, &failure.detail));
+            let verdict = Verdict::Failed(failure.page, failure.detail);
+            (Content::Only(verdict), Outcome { fault, ..line })
+        }
     }
 }
 
@@ -355,7 +360,7 @@ async fn decrypt(
     let facts = steps.newest().cloned();
     let seen = looked.as_ref().and_then(|(_, looked)| looked.model());
     let side = {
-        let leaf = Box::pin(leaf::leaf(core, named, seen.as_deref()));
+        let leaf = Box::pin(leaf::leaf(core, named, seen.as_ref()));
         transaction.while_it_stays(leaf).await
     };
     let (side, mut facts) = match (side, facts) {

@@ -7,7 +7,7 @@ use humboldt_base::bump::{BumpAction, BumpStep, ServerIdentity};
 use humboldt_base::counters::Counter;
 use humboldt_exchange::TunnelEnd;
 use humboldt_logs::access::Tag;
-use humboldt_tls::{ServerFlight, cipher_name, read_server_flight};
+use humboldt_tls::{FlightReader, ServerFlight, cipher_name};
 
 use crate::budgets::TunnelPlace;
 use crate::bumped::Steps;
@@ -57,13 +57,13 @@ pub(super) async fn look(
 /// Keeps the connection for the first request: in the pool if everybody may use it, otherwise for
 /// this client.
 pub(super) fn keep(core: &Core, looking: Rc<Request>, looked: Looked) -> Option<Own> {
-    let is_own = looked.reached.has_faults() || looking.goes_astray();
+    let is_pinned = looked.reached.has_faults() || looking.goes_astray();
     let Reached { server, to, seen, .. } = looked.reached;
     let connected = server.into_idle()?;
-    if is_own {
-        return Some(Own { looking, to, connected, seen });
+    if is_pinned || to.is_for_one() {
+        return Some(Own { looking, to, connected, seen, is_pinned });
     }
-    core.pool.checkin(&to.server(&looking), connected);
+    to.keep(core, &looking, connected);
     None
 }
 
@@ -93,18 +93,21 @@ pub(super) async fn peek(
         Some(Ok(server)) => server,
     };
     let is_hidden = server.as_ref().is_none_or(|server| server.der.is_empty());
-    steps.answered(BumpAction::Peek, server);
+    steps.answered(BumpAction::Peek, server.map(Rc::new));
     let before = Some(BumpAction::Peek);
-    let choosing = bump::action(core, request, BumpStep::Three, before);
+    let choosing = bump::choose(core, request, BumpStep::Three, before);
     match transaction.while_it_stays(pin!(choosing)).await {
         None => transaction.client_gone(way.outcome),
-        Some(BumpAction::Splice) => {
+        Some(chosen) if chosen.action == BumpAction::Splice => {
             steps.end(BumpAction::Splice);
             tunnel::serve_promised(transaction, way, names.other).await
         }
-        Some(_) => {
+        Some(chosen) => {
             steps.end(BumpAction::Terminate);
-            let cut = if is_hidden { Cut::CertificateHidden } else { Cut::Terminated };
+            let cut = match is_hidden && chosen.is_guarded {
+                true => Cut::CertificateHidden,
+                false => Cut::Terminated,
+            };
             Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut)
         }
     }
@@ -128,8 +131,9 @@ async fn converse(
     deadline.arm(HANDSHAKE_TIME.min(request.snapshot().config.read_timeout));
     let talk = async {
         server.send(hello).await.map_err(|error| failed(ErrorPage::WriteError, &error))?;
+        let mut flight = FlightReader::default();
         loop {
-            match read_server_flight(server.early_bytes()) {
+            match flight.read(server.early_bytes()) {
                 Ok(Some(flight)) => return Ok(identity(request, host, flight)),
                 Ok(None) => {}
                 Err(_) => return Ok(None),
