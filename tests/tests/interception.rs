@@ -4,6 +4,8 @@
 mod behind;
 #[path = "interception/certificates.rs"]
 mod certificates;
+#[path = "interception/inside.rs"]
+mod inside;
 #[path = "interception/servers.rs"]
 mod servers;
 #[path = "interception/spaces.rs"]

@@ -10,6 +10,7 @@ mod hand_over;
 mod leaf;
 mod listen;
 mod names;
+mod retry;
 mod server;
 
 use std::any::Any;
@@ -163,7 +164,10 @@ async fn second_step(transaction: &mut Transaction<'_>, mut promised: Promised) 
         && bump::tunnels_others(request, error)
     {
         promised.steps.end(BumpAction::Splice);
-        return splice(transaction, promised.place, None).await;
+        return match tunnel::open_promised(transaction, promised.place).await {
+            Ok(way) => tunnel::serve_promised(transaction, way, None).await,
+            Err(outcome) => outcome,
+        };
     }
     let hello = match heard {
         Heard::Hello(hello) => hello,
@@ -233,7 +237,10 @@ async fn choose(
         }
         (BumpAction::Splice, None) => {
             steps.end(second);
-            splice(transaction, place, names.other).await
+            match tunnel::open_promised(transaction, place).await {
+                Ok(way) => server::pass(transaction, way, &steps, names.other).await,
+                Err(outcome) => outcome,
+            }
         }
         (BumpAction::Peek, None) => server::peek(transaction, &steps, place, names).await,
         (BumpAction::Bump | BumpAction::Stare, Some(refusal)) => {
@@ -270,11 +277,14 @@ async fn third_step(
     let core = transaction.core;
     let looking = Rc::new(named.looking());
     let looked = {
-        let look = Box::pin(server::look(core, &looking));
+        let look = Box::pin(unless_drained(core, server::look(core, &looking)));
         transaction.while_it_stays(look).await
     };
-    let Some((looked, route)) = looked else {
-        return transaction.client_gone(Outcome::local(Tag::None, 200));
+    let (looked, route) = match looked {
+        Some(Some(looked)) => looked,
+        // Nothing would be served inside.
+        Some(None) => return ended(core, None, Cut::ShutDown),
+        None => return transaction.client_gone(Outcome::local(Tag::None, 200)),
     };
     let seen = match &looked {
         Ok(looked) => looked.seen.clone(),
@@ -303,6 +313,19 @@ async fn third_step(
     decrypt(transaction, named, steps, place, content).await
 }
 
+/// The result of `work`; `None` if the core drains before.
+async fn unless_drained<T>(core: &Core, work: impl Future<Output = T>) -> Option<T> {
+    let drained = core.io.drain.notified();
+    if core.io.is_draining() {
+        return None;
+    }
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = drained => None,
+    }
+}
+
 /// What there is inside where the server cannot be reached, or not be used.
 fn without_server(core: &Core, failure: Failure, line: Outcome) -> (Content, Outcome) {
     match failure.refusal {
@@ -315,18 +338,6 @@ fn without_server(core: &Core, failure: Failure, line: Outcome) -> (Content, Out
             let verdict = Verdict::Failed(failure.page, failure.detail);
             (Content::Only(verdict), Outcome { fault, ..line })
         }
-    }
-}
-
-/// Lets the bytes pass unread. `other`: see [`tunnel::serve_promised`].
-async fn splice(
-    transaction: &mut Transaction<'_>,
-    place: Option<TunnelPlace>,
-    other: Option<&Request>,
-) -> Outcome {
-    match tunnel::open_promised(transaction, place).await {
-        Ok(way) => tunnel::serve_promised(transaction, way, other).await,
-        Err(outcome) => outcome,
     }
 }
 

@@ -21,9 +21,10 @@ use crate::outcome::{Fault, Outcome, RouteTaken};
 use crate::request::Request;
 use crate::rules::bump;
 use crate::secure::read_authorities;
-use crate::special::bump::Names;
 use crate::special::bump::hand_over::Own;
-use crate::special::tunnel;
+use crate::special::bump::retry;
+use crate::special::bump::{Names, unless_drained};
+use crate::special::tunnel::{self, Way};
 use crate::transaction::Transaction;
 
 /// A server that has been connected to, and what it has shown.
@@ -81,16 +82,18 @@ pub(super) async fn peek(
     };
     let hello = transaction.client.take_early_bytes();
     let host = names.named.url.host();
-    let answer = Box::pin(converse(core, request, host, &mut way.server, &hello));
+    let answer = converse(core, request, host, &mut way.server, &hello);
+    let answer = Box::pin(unless_drained(core, answer));
     let server = match transaction.while_it_stays(answer).await {
         None => return transaction.client_gone(way.outcome),
-        Some(Err(failure)) => {
+        Some(None) => return way.outcome.without_answer(Cut::ShutDown),
+        Some(Some(Err(failure))) => {
             core.count(Counter::ClientErrors, 1);
             let ended = way.outcome.without_answer(Cut::NoServer);
             let fault = Some(Fault::of_page(failure.page, &failure.detail));
             return Outcome { fault, ..ended };
         }
-        Some(Ok(server)) => server,
+        Some(Some(Ok(server))) => server,
     };
     let is_hidden = server.as_ref().is_none_or(|server| server.der.is_empty());
     steps.answered(BumpAction::Peek, server.map(Rc::new));
@@ -100,7 +103,7 @@ pub(super) async fn peek(
         None => transaction.client_gone(way.outcome),
         Some(chosen) if chosen.action == BumpAction::Splice => {
             steps.end(BumpAction::Splice);
-            tunnel::serve_promised(transaction, way, names.other).await
+            pass(transaction, way, steps, names.other).await
         }
         Some(chosen) => {
             steps.end(BumpAction::Terminate);
@@ -110,6 +113,21 @@ pub(super) async fn peek(
             };
             Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut)
         }
+    }
+}
+
+/// Lets the bytes of a tunnel pass, whose first message has been read. `other`: see
+/// [`tunnel::serve_promised`].
+pub(super) async fn pass(
+    transaction: &mut Transaction<'_>,
+    mut way: Way,
+    steps: &Steps,
+    other: Option<&Request>,
+) -> Outcome {
+    match retry::follow(transaction, &mut way, steps).await {
+        Ok(()) => tunnel::serve_promised(transaction, way, other).await,
+        Err(Cut::ClientGone) => transaction.client_gone(way.outcome),
+        Err(cut) => Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut),
     }
 }
 
@@ -158,7 +176,12 @@ fn failed(page: ErrorPage, why: &dyn std::fmt::Display) -> Failure {
 }
 
 fn identity(request: &Request, host: &[u8], flight: ServerFlight) -> Option<ServerIdentity> {
-    let ServerFlight::Chosen { version, cipher, chain } = flight else { return None };
+    let (version, cipher, chain) = match flight {
+        ServerFlight::Chosen { version, cipher, chain } => (version, cipher, chain),
+        // It is one of TLS 1.3, which hides its certificate.
+        ServerFlight::AsksAgain { version, cipher } => (version, cipher, None),
+        ServerFlight::Refused(_) => return None,
+    };
     let side = request.snapshot().tls.outgoing();
     let judged = chain.and_then(|chain| Some(side?.identify(host, &chain)?.identity));
     let cipher = cipher_name(cipher);
