@@ -5,6 +5,8 @@ use humboldt_tests::{Client, Reply, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const LINES: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
@@ -106,8 +108,12 @@ fn a_post_to_what_was_never_stored_writes_nothing() {
 
 /// A world whose `diskd` may have few messages away.
 fn narrow(overload: &str) -> World {
+    narrow_with(overload, "")
+}
+
+fn narrow_with(overload: &str, lines: &str) -> World {
     let world = World::forward(&format!(
-        "cache_dir diskd {{dir}}/store 64 4 4 Q1=4 Q2=4 overload={overload}\n{LINES}"
+        "cache_dir diskd {{dir}}/store 64 4 4 Q1=4 Q2=4 overload={overload}\n{LINES}{lines}"
     ));
     world.origin.on("/first", Reply::ok("x".repeat(5_000)).cachable(3_600));
     assert_eq!(cache(&world, "/first"), "MISS");
@@ -168,29 +174,44 @@ fn with_wait_clients_wait_for_a_slow_disk_and_all_that_they_fetch_is_stored() {
     }
 }
 
-/// A client that has waited and left gives its place to others.
+/// A client that has a place and leaves gives it to others. Two stores are under way meanwhile, and
+/// the disk stands still: nothing else makes room.
 #[test]
 fn with_wait_a_client_that_leaves_leaves_no_place_behind() {
-    let world = narrow("wait");
-    for round in 0..3 {
-        let stopped = Stopped::helper_of(&world);
-        let before = world.metric("humboldt_store_waits_total");
-        let all = many_new(&world, round);
-        until("clients that wait", || {
-            (world.metric("humboldt_store_waits_total") > before).then_some(())
-        });
-        all.into_iter().for_each(|(_, client)| client.abort());
-        drop(stopped);
-        let before = world.metric("humboldt_store_waits_total");
-        for number in 0..20 {
-            let path = format!("/after/{round}/{number}");
-            world.origin.on(&path, Reply::ok("x".repeat(5_000)).cachable(3_600));
-            assert_eq!(cache(&world, &path), "MISS");
-            until("a stored object", || (cache(&world, &path) == "HIT").then_some(()));
-        }
-        let waited = world.metric("humboldt_store_waits_total") - before;
-        assert!(waited < 20, "some wait until the helper is through, not all: {waited}");
+    let world = narrow_with("wait", "quick_abort_min 0 KB\nquick_abort_max 0 KB\n");
+    let waits = || world.metric("humboldt_store_waits_total");
+    let _stopped = Stopped::helper_of(&world);
+    let on = |path: &str| world.origin.on(path, Reply::ok("x".repeat(5_000)).cachable(3_600));
+    for path in ["/1", "/2"] {
+        on(path);
+        assert_eq!(cache(&world, path), "MISS");
     }
+    // These have the three places that are left; their bodies never come.
+    let ended = Arc::new(AtomicUsize::new(0));
+    let slow = ["/slow/1", "/slow/2", "/slow/3"].map(|path| {
+        let ended = Arc::clone(&ended);
+        world.origin.handle(path, move |_, wire| {
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n");
+            wire.send("Content-Length: 5000\r\n\r\nbegun");
+            let _ = wire.reader.head(); // there is none: it ends with the connection
+            ended.fetch_add(1, Ordering::SeqCst);
+        });
+        let mut client = world.client();
+        client.request("GET", &world.target(path), &[], b"");
+        assert_eq!(client.head().word(1), "200");
+        client
+    });
+    assert_eq!(waits(), 0);
+    on("/next");
+    let mut next = world.client();
+    next.request("GET", &world.target("/next"), &[], b"");
+    until("a client that waits", || (waits() == 1).then_some(()));
+    slow.into_iter().for_each(Client::abort);
+    until("fetches that are over", || (ended.load(Ordering::SeqCst) == 3).then_some(()));
+    assert_eq!(next.response().expect(200).cache(), "MISS");
+    on("/last");
+    assert_eq!(cache(&world, "/last"), "MISS");
+    assert_eq!(waits(), 1, "there was a place for it");
 }
 
 #[test]

@@ -9,10 +9,12 @@
 //! which counts like a store that is under way until the object is handed to the disk: however many
 //! begin at once, no more of them are let in than find room. A place that is given up, because the
 //! client has left or the fetch has failed, goes to the next in line. Whatever makes room has the
-//! line looked at. A place whose object has not come within [`PLACE_AGE_MAX`] counts no longer:
-//! that is how long one can wait beside an idle disk. Nobody waits longer than [`WAIT_MAX`] in all:
-//! a new object then goes on without a place, and is stored if the queue takes it; a hit that waits
-//! for as long becomes a miss.
+//! line looked at. Nobody waits longer than [`WAIT_MAX`] in all: a new object then goes on without a
+//! place, and is stored if the queue takes it; a hit that waits for as long becomes a miss.
+//!
+//! Places of objects that come slowly would keep others waiting beside an idle disk. So while little
+//! is under way ([`BUSY_SHARE`]), a place whose object has not come within [`PLACE_AGE_MAX`] counts
+//! no longer. While more is under way, each place counts: the disk has enough to do.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -33,9 +35,12 @@ use crate::Overload;
 /// Longest time that a client waits for the disk with `overload=wait`.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time that a place is kept for an object which has not come: behind a slow server others
-/// would wait beside an idle disk.
+/// Longest time that a place is kept for an object which has not come while the disk has little to
+/// do.
 pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_millis(100);
+
+/// The disk has little to do while less than this share of the first half of its queue is under way.
+const BUSY_SHARE: u64 = 4;
 
 /// Most objects that wait for their turn in one directory. Further ones do not wait.
 pub(crate) const TURNS_WAITING_MAX: usize = 1024;
@@ -64,15 +69,49 @@ pub(crate) struct Turns {
     waits: AtomicU64,
     /// Hits that were given up after [`WAIT_MAX`].
     late_hits: AtomicU64,
+    /// Nobody's time is up, for tests.
+    #[cfg(test)]
+    is_patient: std::sync::atomic::AtomicBool,
 }
 
-/// Room in the first half of the queue, beside what is under way. Asked with the line locked.
-type Room = Box<dyn Fn() -> u64 + Send + Sync>;
+/// How much of the first half of a queue is taken.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Room beside what is under way; none while what would come were refused.
+    pub(crate) free: u64,
+    /// Stores that are under way.
+    pub(crate) under_way: u64,
+}
+
+impl Room {
+    /// In a half of this size.
+    pub(crate) fn beside(under_way: u64, half: u64) -> Self {
+        Self { free: half.saturating_sub(under_way), under_way }
+    }
+
+    /// The same, but with no more than `most` free.
+    pub(crate) fn at_most(self, most: u64) -> Self {
+        Self { free: self.free.min(most), ..self }
+    }
+
+    /// Whether the disk has so little to do that nobody should wait for objects that do not come.
+    fn is_quiet(self) -> bool {
+        self.free > 0
+            && self.under_way < self.free.saturating_add(self.under_way).div_ceil(BUSY_SHARE)
+    }
+}
+
+/// Asked with the line locked, on any thread: it must neither lock nor wake anything.
+type AskRoom = Box<dyn Fn() -> Room + Send + Sync>;
+
+/// A further bound of the room, see [`Turns::limit`].
+type Limit = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// The first half of a directory's queue of stores, and the line in front of it. Both are measured
 /// in the scheme's unit: objects or bytes.
 struct Queue {
-    room: Room,
+    room: AskRoom,
+    limit: OnceLock<Limit>,
     line: Mutex<Line>,
 }
 
@@ -119,16 +158,41 @@ impl Turns {
     pub(crate) fn new(
         overload: Overload,
         capacity_bytes: u64,
-        room: impl Fn() -> u64 + Send + Sync + 'static,
+        room: impl Fn() -> Room + Send + Sync + 'static,
     ) -> Self {
+        let (room, limit) = (Box::new(room), OnceLock::new());
         Self {
             overload,
             capacity_bytes,
             seen: OnceLock::new(),
-            queue: Arc::new(Queue { room: Box::new(room), line: Mutex::default() }),
+            queue: Arc::new(Queue { room, limit, line: Mutex::default() }),
             waits: AtomicU64::default(),
             late_hits: AtomicU64::default(),
+            #[cfg(test)]
+            is_patient: Default::default(),
         }
+    }
+
+    /// There is never more room than `limit` says. It is for what stands behind the queue, and is
+    /// asked like the room. There is one such limit.
+    pub(crate) fn limit(&self, limit: impl Fn() -> u64 + Send + Sync + 'static) {
+        if self.is_waited() {
+            _ = self.queue.limit.set(Box::new(limit));
+        }
+    }
+
+    /// From now on nobody's time is up before minutes have passed: tests wait for events.
+    #[cfg(test)]
+    pub(crate) fn be_patient(&self) {
+        self.is_patient.store(true, Ordering::Relaxed);
+    }
+
+    fn wait_max(&self) -> Duration {
+        #[cfg(test)]
+        if self.is_patient.load(Ordering::Relaxed) {
+            return 600 * WAIT_MAX;
+        }
+        WAIT_MAX
     }
 
     /// Whether objects wait rather than being turned away.
@@ -167,7 +231,7 @@ impl Turns {
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
         Some(Box::pin(async move {
-            let end = Instant::now() + WAIT_MAX;
+            let end = Instant::now() + self.wait_max();
             let mut turn = pin!(Turn { queue: &self.queue, units, number: None });
             loop {
                 let next = self.queue.next_lapse().map(|at| at.max(Instant::now() + LOOK_STEP));
@@ -186,7 +250,7 @@ impl Turns {
             return look_up;
         }
         Box::pin(async move {
-            match timeout(WAIT_MAX, look_up).await {
+            match timeout(self.wait_max(), look_up).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     self.late_hits.fetch_add(1, Ordering::Relaxed);
@@ -215,15 +279,20 @@ impl Queue {
     /// A place at once, if there is room and nobody in line; otherwise how many there are.
     fn place_now(self: &Arc<Self>, units: u64) -> Result<Place, usize> {
         let mut line = self.line.lock();
-        let now = Instant::now();
-        line.lapse(now);
-        if !line.waiting.is_empty() || !line.fits(units, (self.room)()) {
+        let (now, room) = (Instant::now(), self.room());
+        line.lapse(now, room);
+        if !line.waiting.is_empty() || !line.fits(room) {
             return Err(line.waiting.len());
         }
         line.last += 1;
         let number = line.last;
         line.keep(number, units, now);
         Ok(self.place(number))
+    }
+
+    fn room(&self) -> Room {
+        let room = (self.room)();
+        self.limit.get().map_or(room, |limit| room.at_most(limit()))
     }
 
     fn place(self: &Arc<Self>, number: u64) -> Place {
@@ -237,25 +306,27 @@ impl Queue {
             if line.waiting.is_empty() {
                 return;
             }
-            let now = Instant::now();
-            line.lapse(now);
+            let (now, room) = (Instant::now(), self.room());
+            line.lapse(now, room);
             let mut let_in = Vec::new();
-            while let Some(InLine { number, units, .. }) = line.waiting.front() {
-                let (number, units) = (*number, *units);
-                if !line.fits(units, (self.room)()) {
-                    break;
-                }
-                line.keep(number, units, now);
-                let_in.extend(line.waiting.pop_front());
+            while line.fits(room)
+                && let Some(first) = line.waiting.pop_front()
+            {
+                line.keep(first.number, first.units, now);
+                let_in.push(first);
             }
             let_in
         };
         let_in.into_iter().for_each(|first| first.waiting.wake());
     }
 
-    /// When the place that was given first lapses.
+    /// When the next place may lapse. Of those that might have before, the disk has enough to do:
+    /// the end of a store has the line looked at.
     fn next_lapse(&self) -> Option<Instant> {
-        self.line.lock().places.front().map(|kept| kept.until)
+        let line = self.line.lock();
+        let now = Instant::now();
+        let next = line.places.partition_point(|kept| kept.until <= now);
+        line.places.get(next).map(|kept| kept.until)
     }
 
     /// A place is not needed any more: the object has been handed to the disk, or will not come.
@@ -266,10 +337,11 @@ impl Queue {
 }
 
 impl Line {
-    /// Whether `units` more find room beside the places that were given. An object that is larger
-    /// than half of the queue goes alone.
-    fn fits(&self, units: u64, room: u64) -> bool {
-        self.kept + units <= room || self.kept == 0 && room > 0
+    /// Whether there is room for one more beside the places that were given. If it is larger than
+    /// the room, it takes some of the queue's second half: so a large object never keeps small ones
+    /// waiting behind it for room that is there.
+    fn fits(&self, room: Room) -> bool {
+        self.kept < room.free
     }
 
     fn keep(&mut self, number: u64, units: u64, now: Instant) {
@@ -283,7 +355,10 @@ impl Line {
         }
     }
 
-    fn lapse(&mut self, now: Instant) {
+    fn lapse(&mut self, now: Instant, room: Room) {
+        if !room.is_quiet() {
+            return;
+        }
         while let Some(kept) = self.places.pop_front_if(|kept| kept.until <= now) {
             self.kept -= kept.units;
         }
@@ -352,163 +427,4 @@ impl Drop for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::task::Waker;
-
-    fn poll<T>(future: &mut IoFuture<'_, T>) -> Poll<Result<T, SchemeError>> {
-        future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    fn run(test: impl Future<Output = ()>) {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
-        runtime.block_on(test);
-    }
-
-    /// A queue whose first half has room for `half`, and the number of stores under way.
-    fn turns_of(overload: Overload, half: u64) -> (Turns, Arc<AtomicU64>) {
-        let under_way = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&under_way);
-        let room = move || half.saturating_sub(count.load(Ordering::Relaxed));
-        (Turns::new(overload, 1 << 30, room), under_way)
-    }
-
-    type Wait<'a> = IoFuture<'a, Place>;
-
-    /// Polls all; returns the places of those whose turn it is.
-    fn places(turns: &mut Vec<Wait<'_>>) -> Vec<Place> {
-        let mut places = Vec::new();
-        turns.retain_mut(|turn| match poll(turn) {
-            Poll::Ready(place) => {
-                places.push(place.expect("a place"));
-                false
-            }
-            Poll::Pending => true,
-        });
-        places
-    }
-
-    #[test]
-    fn with_shed_nobody_waits_and_what_comes_again_is_stored() {
-        let (own, _) = turns_of(Overload::Shed, 0);
-        assert!(own.turn(1).is_none());
-        assert_eq!(own.waits(), 0);
-        let (first, second) = (Key::primary(b"http://a/"), Key::primary(b"http://b/"));
-        assert!(!own.refuses(&first, || false), "there is room");
-        assert!(own.refuses(&first, || true) && own.refuses(&second, || true));
-        assert!(!own.refuses(&first, || true), "the second time");
-        let (waits, _) = turns_of(Overload::Wait, 0);
-        assert!(!waits.refuses(&second, || true), "it has waited");
-    }
-
-    #[test]
-    fn of_many_that_begin_at_once_as_many_are_let_in_as_find_room() {
-        run(async {
-            let (turns, under_way) = turns_of(Overload::Wait, 10);
-            let mut all: Vec<Wait<'_>> = (0..100).map(|_| turns.turn(1).expect("a turn")).collect();
-            let mut first = places(&mut all);
-            assert_eq!((first.len(), all.len(), turns.waits()), (10, 90, 90));
-            // They are handed to the disk: a place becomes a store.
-            for place in first.drain(..) {
-                under_way.fetch_add(1, Ordering::Relaxed);
-                drop(place);
-            }
-            assert_eq!((places(&mut all).len(), turns.kept()), (0, (0, 0)));
-            // Three stores end.
-            under_way.fetch_sub(3, Ordering::Relaxed);
-            turns.look();
-            let next = places(&mut all);
-            assert_eq!((next.len(), turns.kept()), (3, (3, 3)));
-        });
-    }
-
-    #[test]
-    fn nobody_overtakes_and_a_place_that_is_given_up_goes_to_the_next() {
-        run(async {
-            let (turns, under_way) = turns_of(Overload::Wait, 2);
-            under_way.store(2, Ordering::Relaxed);
-            let turn = || turns.turn(1).expect("a turn");
-            let (mut first, mut second) = (turn(), turn());
-            assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
-            under_way.store(1, Ordering::Relaxed);
-            let mut third = turn();
-            assert!(poll(&mut third).is_pending(), "others were there before");
-            let Poll::Ready(Ok(place)) = poll(&mut first) else { panic!("there is room") };
-            assert!(poll(&mut second).is_pending(), "but for one");
-            drop(place);
-            drop(second); // it was its turn, and nobody has told it yet
-            let Poll::Ready(Ok(place)) = poll(&mut third) else { panic!("it is the next") };
-            assert!(poll(&mut turn()).is_pending(), "its place is kept");
-            drop(place);
-            assert!(poll(&mut turn()).is_ready());
-            assert_eq!(turns.kept(), (0, 0));
-        });
-    }
-
-    #[test]
-    fn a_large_object_waits_for_as_much_room_and_goes_alone_if_there_is_never_as_much() {
-        run(async {
-            let (turns, under_way) = turns_of(Overload::Wait, 10);
-            let Poll::Ready(Ok(small)) = poll(&mut turns.turn(6).expect("a turn")) else {
-                panic!("there is room")
-            };
-            let mut large = turns.turn(6).expect("a turn");
-            let mut larger = turns.turn(20).expect("a turn");
-            assert!(poll(&mut large).is_pending() && poll(&mut larger).is_pending());
-            drop(small);
-            let Poll::Ready(Ok(large)) = poll(&mut large) else { panic!("there is room") };
-            assert!(poll(&mut larger).is_pending());
-            under_way.store(9, Ordering::Relaxed);
-            drop(large);
-            assert!(poll(&mut larger).is_ready());
-        });
-    }
-
-    #[test]
-    fn a_place_that_is_kept_too_long_goes_to_others() {
-        run(async {
-            let (turns, _) = turns_of(Overload::Wait, 1);
-            let slow = turns.turn(1).expect("a turn").await.expect("a place");
-            tokio::time::advance(PLACE_AGE_MAX / 2).await;
-            let start = Instant::now();
-            let other = turns.turn(1).expect("a turn").await.expect("a place");
-            assert!(start.elapsed() < PLACE_AGE_MAX / 2 + 2 * LOOK_STEP, "{:?}", start.elapsed());
-            drop(slow);
-            assert_eq!(turns.kept(), (1, 1), "that of the other");
-            drop(other);
-            assert_eq!(turns.kept(), (0, 0));
-        });
-    }
-
-    #[test]
-    fn room_that_comes_meanwhile_is_seen() {
-        run(async {
-            let (turns, under_way) = turns_of(Overload::Wait, 1);
-            under_way.store(1, Ordering::Relaxed);
-            let mut turn = turns.turn(1).expect("a turn");
-            under_way.store(0, Ordering::Relaxed);
-            assert!(poll(&mut turn).is_ready());
-        });
-    }
-
-    #[test]
-    fn nobody_waits_for_longer_than_the_limit_and_the_line_is_bounded() {
-        run(async {
-            let (turns, _) = turns_of(Overload::Wait, 0);
-            let start = Instant::now();
-            let turn = turns.turn(1).expect("waits");
-            assert!(matches!(turn.await, Err(SchemeError::Busy(_))));
-            assert!(start.elapsed() < 2 * WAIT_MAX);
-            let never = turns.in_time(Box::pin(std::future::pending::<Result<(), _>>()));
-            assert!(matches!(never.await, Err(SchemeError::Busy(_))));
-            assert_eq!(turns.late_hits(), 1);
-            let mut all: Vec<_> =
-                (0..TURNS_WAITING_MAX).map(|_| turns.turn(1).expect("waits")).collect();
-            assert!(all.iter_mut().all(|turn| poll(turn).is_pending()));
-            assert!(turns.turn(1).is_none(), "the line is full");
-            drop(all);
-            assert!(turns.turn(1).is_some() && turns.queue.line.lock().waiting.is_empty());
-        });
-    }
-}
+mod tests;

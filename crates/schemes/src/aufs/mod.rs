@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::overload::Turns;
+use crate::overload::{Room, Turns};
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
     Unlinked, Work,
@@ -35,6 +35,10 @@ const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
 
 /// The same, before nothing is read: hits outlast stores.
 const OUTCOMES_PER_THREAD: usize = 80;
+
+/// At the bounds, look-ups that were given up are dropped if they are at least this share of it:
+/// fewer are not worth looking at all of them.
+const GIVEN_UP_SHARE: usize = 8;
 
 /// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and
 /// no object is begun to be stored.
@@ -90,12 +94,29 @@ fn half(threads_max: usize) -> usize {
     threads_max * STORES_PER_THREAD / 2
 }
 
+/// Room for objects that are all stored: nothing refuses them either, as [`Engine::admits`] would.
+fn room(
+    threads: &Arc<Threads>,
+    stores: &Arc<AtomicUsize>,
+    outcomes: &Arc<AtomicUsize>,
+    threads_max: usize,
+) -> impl Fn() -> Room + Send + Sync + 'static {
+    let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
+    let (half, most) = (half(threads_max), threads_max * OUTCOMES_TO_STORE_PER_THREAD);
+    move || {
+        let outcomes_left = most.saturating_sub(outcomes.load(Ordering::Relaxed));
+        let chores_left = CHORES_MAX.saturating_sub(threads.0.chores());
+        let under_way = stores.load(Ordering::Relaxed) as u64;
+        Room::beside(under_way, half as u64).at_most(outcomes_left.min(chores_left) as u64)
+    }
+}
+
 impl Aufs {
     fn new(tree: Arc<Tree>, threads_max: usize, overload: Overload, capacity_bytes: u64) -> Self {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
-        let (stores, half) = (Arc::<AtomicUsize>::default(), half(threads_max));
-        let count = Arc::clone(&stores);
-        let room = move || half.saturating_sub(count.load(Ordering::Relaxed)) as u64;
+        let stores = Arc::<AtomicUsize>::default();
+        let outcomes = Arc::<AtomicUsize>::default();
+        let room = room(&threads, &stores, &outcomes, threads_max);
         let turns = Turns::new(overload, capacity_bytes, room);
         Self {
             tree,
@@ -104,7 +125,7 @@ impl Aufs {
             threads_max,
             stores,
             turns: Arc::new(turns),
-            outcomes: Arc::default(),
+            outcomes,
         }
     }
 
@@ -124,9 +145,18 @@ impl Aufs {
     /// Look-ups that were given up keep nobody from theirs.
     fn has_outcomes_left(&self, per_thread: usize) -> bool {
         if !self.is_below(&self.outcomes, per_thread) {
-            self.threads.0.forget_unwanted();
+            self.threads.0.forget_unwanted(self.threads_max * per_thread / GIVEN_UP_SHARE);
         }
         self.is_below(&self.outcomes, per_thread)
+    }
+
+    /// One outcome more. Its end may make room, where outcomes are scarcer than stores.
+    fn outcome(&self) -> Counted {
+        if !self.turns.is_waited() {
+            return Counted::new(&self.outcomes);
+        }
+        let most = self.threads_max * OUTCOMES_TO_STORE_PER_THREAD;
+        Counted::telling(&self.outcomes, &self.turns, most - half(self.threads_max))
     }
 
     /// Has `work`, which only reads, done by a thread.
@@ -134,7 +164,8 @@ impl Aufs {
         &self,
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
-        let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
+        let given_up = self.threads.0.given_up();
+        let (completer, operation) = Operation::read(Some(self.outcome()), given_up);
         let is_wanted = completer.interest();
         let job = move || {
             let outcome = work(&completer);
@@ -149,7 +180,7 @@ impl Aufs {
         &self,
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
-        let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
+        let (completer, operation) = Operation::counted(self.outcome());
         let counted = Some(Counted::new(&self.stores));
         let store = Storing { counted, turns: Arc::clone(&self.turns) };
         self.threads.0.write(Box::new(move || {
@@ -279,7 +310,11 @@ impl Engine for Aufs {
 
     fn later(&self, work: Work) -> Operation<()> {
         let (completer, operation) = Operation::under_way();
-        self.threads.0.chore(Box::new(move || completer.complete(work())));
+        let turns = Arc::clone(&self.turns);
+        self.threads.0.chore(Box::new(move || {
+            completer.complete(work());
+            turns.look(); // chores may have been too many
+        }));
         operation
     }
 

@@ -143,6 +143,88 @@ fn with_wait_no_more_are_let_in_than_find_room_however_many_begin_at_once() {
     assert_eq!((stats.objects, stats.shed, stats.waits), (all as u64, 0, (all - half) as u64));
 }
 
+/// Opens a directory with `overload=wait`, in which nobody's time is up.
+fn patient(options: &mut DirOptions<AufsOptions>) -> TreeScheme {
+    options.own.overload = Overload::Wait;
+    let aufs = super::open(options).expect("open");
+    aufs.engine().turns().expect("turns").be_patient();
+    aufs
+}
+
+#[test]
+fn with_wait_nobody_is_let_in_while_look_ups_take_all() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = patient(&mut options(path.path(), 1));
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    settle(&aufs, |_| aufs.load() == 0);
+    let (held, key) = (hold(&aufs), key(&url(0)));
+    run(async {
+        let mut opens: Vec<_> =
+            (0..OUTCOMES_TO_STORE_PER_THREAD).map(|_| aufs.open(&key)).collect();
+        assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
+        let mut turns: Vec<_> = (0..30).map(|_| aufs.turn(None).expect("a turn")).collect();
+        assert!(turns.iter_mut().all(|turn| poll(turn).is_pending()), "nothing would be stored");
+        drop(held);
+        for open in opens {
+            assert!(open.await.expect("read").is_some());
+        }
+        let half = STORES_PER_THREAD / 2;
+        let places: Vec<_> = turns.iter_mut().map(poll).filter(Poll::is_ready).collect();
+        assert_eq!(places.len(), half, "as many as find room");
+    });
+}
+
+#[test]
+fn with_wait_nobody_is_let_in_while_too_many_files_wait_to_be_unlinked() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = patient(&mut options(path.path(), 1));
+    let held = hold(&aufs);
+    for _ in 1..super::CHORES_MAX {
+        drop(aufs.engine().later(Box::new(|| Ok(()))));
+    }
+    assert!(aufs.engine().unlinks_are_full());
+    run(async {
+        let mut turn = aufs.turn(None).expect("a turn");
+        assert!(poll(&mut turn).is_pending());
+        drop(held);
+        turn.await.expect("a place");
+    });
+}
+
+/// Objects that wait until others are unlinked are few.
+#[test]
+fn with_wait_no_more_are_let_in_than_find_room_in_a_full_directory() {
+    let path = tempfile::tempdir().expect("a directory");
+    let mut options = options(path.path(), 4);
+    options.capacity_bytes = 2 << 20;
+    let aufs = patient(&mut options);
+    (0..200).for_each(|at| put(&aufs, &url(at), 1, 13_000).expect("stored"));
+    settle(&aufs, |_| aufs.load() == 0);
+    let mut held: Vec<_> = (0..3).map(|_| hold(&aufs)).collect();
+    run(async {
+        let turns: Vec<_> = (0..80).map(|_| aufs.turn(None).expect("a turn")).collect();
+        let bytes = [7; 13_000];
+        let stores = turns.into_iter().enumerate().map(|(at, turn)| -> IoFuture<'_, ()> {
+            let (aufs, bytes) = (&aufs, &bytes);
+            Box::pin(async move {
+                let place = turn.await?;
+                let mut writer = aufs.create(record(&url(1000 + at), 1), Some(13_000)).await?;
+                writer.hold(place);
+                writer.write(0, &[bytes]).await?;
+                writer.commit(None).await
+            })
+        });
+        let mut stores: Vec<_> = stores.collect();
+        let ends: Vec<_> = stores.iter_mut().map(poll).filter(Poll::is_ready).collect();
+        assert_eq!(ends.len(), 0, "nothing is refused");
+        held.clear();
+        for store in stores {
+            store.await.expect("stored");
+        }
+    });
+    assert_eq!(aufs.stats().shed, 0);
+}
+
 #[test]
 fn with_wait_a_hit_that_takes_too_long_is_a_miss() {
     let path = tempfile::tempdir().expect("a directory");

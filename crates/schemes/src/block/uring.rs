@@ -1,8 +1,9 @@
 //! A core's I/O ring: one for each thread, made when first used, shared by all files.
 //!
-//! Operations of one turn of the core's event loop go to the kernel with one system call at the end
-//! of the turn. A task of the runtime does that, and waits for the ring's descriptor to become
-//! readable. The task belongs to the runtime and ends with it. The ring belongs to the thread, and
+//! Operations of several tasks go to the kernel with one system call. A task of the core does that,
+//! behind the tasks that are ready before it, and waits for the ring's descriptor to become
+//! readable. So the more a core has to do, the longer an operation waits, and the more go together.
+//! The task belongs to the runtime and ends with it. The ring belongs to the thread, and
 //! starts another task when it is used from another runtime.
 
 use std::cell::{Cell, RefCell};
@@ -238,7 +239,7 @@ impl Driver {
         if is_write(transfer) { writes } else { reads }
     }
 
-    /// Lets the task submit at the end of this turn.
+    /// Lets the task submit, behind those that are ready.
     fn wake(&self) {
         if !self.is_woken.replace(true)
             && let Some((_, watched)) = &*self.watcher.borrow()

@@ -19,7 +19,7 @@ use super::purges::Fate;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use crate::health::Health;
-use crate::overload::Turns;
+use crate::overload::{Room, Turns};
 use crate::simulated::{Background, Bell};
 use crate::{CossOptions, DirOptions};
 
@@ -156,8 +156,8 @@ impl Dir {
         let full_stripes = Arc::<AtomicUsize>::default();
         // Half of those with which nothing is stored any more.
         let (full, half) = (Arc::clone(&full_stripes), geometry.full_max.div_ceil(2));
-        let stripes = move || half.saturating_sub(full.load(Ordering::Relaxed));
-        let room = move || (stripes() * STRIPE_BYTES) as u64;
+        let bytes = |stripes: usize| (stripes * STRIPE_BYTES) as u64;
+        let room = move || Room::beside(bytes(full.load(Ordering::Relaxed)), bytes(half));
         Self {
             index: FileIndex::sized(options.policy, options.objects_expected()),
             turns: Turns::new(options.own.overload, options.capacity_bytes, room),

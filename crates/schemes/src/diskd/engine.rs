@@ -72,20 +72,20 @@ impl Closer for Service {
     }
 }
 
-/// Opens a file; `then` gets it, or why not.
+/// The call that opens a file; `then` gets it, or why not.
 fn open(
     service: &Arc<Service>,
     op: Op,
     number: u32,
     keep: Keep,
     then: impl FnOnce(Result<Handle, EngineError>) + Send + 'static,
-) {
+) -> Call {
     let handle = service.exchange.new_handle();
     let closer = Arc::clone(service);
     let opened = move |outcome: Outcome| {
         then(outcome.map(|_| Handle::new(File::Remote(handle.into()), keep, Some(closer))));
     };
-    service.submit(Call::new(Message { handle, ..about_file(op, number) }, opened));
+    Call::new(Message { handle, ..about_file(op, number) }, opened)
 }
 
 /// Gets the outcome of a write.
@@ -141,7 +141,7 @@ impl Engine for Remote {
         if len > SLOT_BYTES as usize {
             return Operation::done(Err(Errno::INVAL.into()));
         }
-        let (completer, operation) = Operation::under_way();
+        let (completer, operation) = Operation::read(None, self.service.exchange.given_up());
         let is_wanted = completer.interest();
         let read = move |outcome| completer.complete(exactly(outcome, len));
         let call = Call::new(about_file(Op::ReadFile, number), read).only_if(is_wanted);
@@ -162,13 +162,14 @@ impl Engine for Remote {
         }
         // A head so long is rare.
         let service = Arc::clone(&self.service);
-        open(&self.service, Op::Create, number, keep, move |opened| match opened {
+        let call = open(&self.service, Op::Create, number, keep, move |opened| match opened {
             Ok(handle) => {
                 let then = move |outcome| completer.complete(outcome);
                 write_rest(service, handle, 0, bytes, 0, Box::new(then));
             }
             Err(error) => completer.complete(Err(error)),
         });
+        self.service.submit(call);
         operation
     }
 
@@ -178,8 +179,15 @@ impl Engine for Remote {
             OpenFor::Creating => Op::Create,
             OpenFor::Updating => Op::OpenToUpdate,
         };
-        let (completer, operation) = Operation::under_way();
-        open(&self.service, op, number, keep, move |opened| completer.complete(opened));
+        let (completer, operation) = match purpose {
+            OpenFor::Reading => Operation::read(None, self.service.exchange.given_up()),
+            _ => Operation::under_way(),
+        };
+        let is_wanted = completer.interest();
+        let call = open(&self.service, op, number, keep, move |opened| completer.complete(opened));
+        // A new file is the writer's, who knows that it was begun.
+        let call = if purpose == OpenFor::Reading { call.only_if(is_wanted) } else { call };
+        self.service.submit(call);
         operation
     }
 
@@ -192,7 +200,7 @@ impl Engine for Remote {
     ) -> Operation<Vec<u8>> {
         let message = about_handle(Op::Read, handle, offset).filter(|_| len <= SLOT_BYTES as usize);
         let Some(message) = message else { return Operation::done(Err(EngineError::Gone)) };
-        let (completer, operation) = Operation::under_way();
+        let (completer, operation) = Operation::read(None, self.service.exchange.given_up());
         let (held, is_wanted) = (handle.clone(), completer.interest());
         let read = move |outcome| {
             drop(held);

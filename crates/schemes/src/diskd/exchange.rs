@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::sysv::QueueMessage;
@@ -22,7 +22,7 @@ use super::call::{Call, Outcome};
 use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
 use crate::Overload;
-use crate::overload::Turns;
+use crate::overload::{Room, Turns};
 use crate::tree::EngineError;
 
 /// Most calls in line, besides closing and unlinking, which are bounded by the open files and by
@@ -40,6 +40,10 @@ const HITS_PER_Q1: u32 = 4;
 /// With more files waiting to be unlinked, nothing is evicted, and no object is begun to be stored:
 /// everything behind them in line waits for them.
 pub(super) const UNLINKS_MAX: usize = 256;
+
+/// Calls of a line that were given up are dropped when something is refused, if they are at least
+/// this share of it: fewer are not worth looking at all of them.
+const GIVEN_UP_SHARE: usize = 8;
 
 /// Replies that are handed out together at most.
 const BATCH_MAX: usize = 32;
@@ -116,8 +120,18 @@ pub(super) struct Exchange {
     pub(super) figures: Figures,
     /// Those who wait until fewer messages are not answered.
     pub(super) turns: Turns,
+    /// What room there is depends on it.
+    amounts: Arc<Amounts>,
+    /// Reads that were given up since those were dropped for which nobody waits.
+    given_up: Arc<AtomicUsize>,
+}
+
+/// Copies of the state's, for those who do not lock it.
+#[derive(Default)]
+struct Amounts {
     /// See [`State::begun`].
-    begun: Arc<AtomicU32>,
+    begun: AtomicU32,
+    unlinks: AtomicUsize,
 }
 
 impl Exchange {
@@ -127,9 +141,13 @@ impl Exchange {
         overload: Overload,
         capacity_bytes: u64,
     ) -> Self {
-        let begun = Arc::<AtomicU32>::default();
-        let count = Arc::clone(&begun);
-        let room = move || (limits.q1 + 1).saturating_sub(count.load(Ordering::Relaxed)).into();
+        let amounts = Arc::<Amounts>::default();
+        let asked = Arc::clone(&amounts);
+        let room = move || {
+            let unlinks_left = UNLINKS_MAX.saturating_sub(asked.unlinks.load(Ordering::Relaxed));
+            let begun = asked.begun.load(Ordering::Relaxed);
+            Room::beside(begun.into(), u64::from(limits.q1) + 1).at_most(unlinks_left as u64)
+        };
         let turns = Turns::new(overload, capacity_bytes, room);
         let state = State {
             phase: Phase::Idle,
@@ -152,7 +170,8 @@ impl Exchange {
             changed: Condvar::new(),
             figures: Figures::default(),
             turns,
-            begun,
+            amounts,
+            given_up: Arc::default(),
         }
     }
 
@@ -172,7 +191,7 @@ impl Exchange {
     /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count
     /// too, and files to be unlinked do not: nothing waits for them.
     pub(super) fn load(&self) -> u16 {
-        let begun = u64::from(self.begun.load(Ordering::Relaxed));
+        let begun = u64::from(self.amounts.begun.load(Ordering::Relaxed));
         (begun * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
     }
 
@@ -184,12 +203,18 @@ impl Exchange {
 
     /// Whether half of the messages are away with which nothing is stored any more.
     pub(super) fn is_half_full(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) > self.limits.q1
+        self.amounts.begun.load(Ordering::Relaxed) > self.limits.q1
+    }
+
+    /// Counts reads that are given up.
+    pub(super) fn given_up(&self) -> &Arc<AtomicUsize> {
+        &self.given_up
     }
 
     /// Some calls were taken on, or have ended.
     fn count(&self, state: &State) {
-        self.begun.store(state.begun(), Ordering::Relaxed);
+        self.amounts.begun.store(state.begun(), Ordering::Relaxed);
+        self.amounts.unlinks.store(state.unlinks, Ordering::Relaxed);
     }
 
     /// Whether files may be handed in for unlinking.
@@ -211,8 +236,10 @@ impl Exchange {
         let mut refused = self.refuse(&state, &call);
         if refused == Err(EngineError::Shed) {
             let unwanted = self.take_unwanted(&mut state);
-            MutexGuard::unlocked(&mut state, || finish_unwanted(unwanted));
-            refused = self.refuse(&state, &call);
+            if !unwanted.is_empty() {
+                MutexGuard::unlocked(&mut state, || self.finish_unwanted(unwanted));
+                refused = self.refuse(&state, &call);
+            }
         }
         if let Err(failure) = refused {
             drop(state);
@@ -234,11 +261,26 @@ impl Exchange {
 
     /// Takes calls out of the line for which nobody waits any more.
     fn take_unwanted(&self, state: &mut State) -> Vec<Call> {
+        let least = state.line.len().div_ceil(GIVEN_UP_SHARE);
+        if self.given_up.load(Ordering::Relaxed) < least {
+            return Vec::new();
+        }
+        self.given_up.store(0, Ordering::Relaxed);
         let (kept, unwanted): (VecDeque<_>, VecDeque<_>) =
             state.line.drain(..).partition(Call::is_wanted);
         state.line = kept;
         self.count(state);
+        if state.pending() == 0 {
+            self.changed.notify_all();
+        }
         unwanted.into()
+    }
+
+    /// Drops calls that were not begun, which makes room. They may hold open files, whose closing
+    /// is a call: so not under the lock.
+    fn finish_unwanted(&self, unwanted: Vec<Call>) {
+        unwanted.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
+        self.turns.look();
     }
 
     /// Whether a call cannot even wait in line.
@@ -311,8 +353,7 @@ impl Exchange {
         }
         drop(state);
         if !unwanted.is_empty() {
-            finish_unwanted(unwanted);
-            self.turns.look();
+            self.finish_unwanted(unwanted);
         }
     }
 
@@ -484,12 +525,6 @@ impl Exchange {
             link.cut();
         }
     }
-}
-
-/// Drops calls that were not begun. They may hold open files, whose closing is a call: so not under
-/// the lock.
-fn finish_unwanted(unwanted: Vec<Call>) {
-    unwanted.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
 }
 
 /// A call on its way.

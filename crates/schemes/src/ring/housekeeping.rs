@@ -129,6 +129,7 @@ impl Store {
         }
         let Some(available_bytes) = memory::available_bytes() else { return };
         self.log.fit_into(memory::room_for_buffers(available_bytes));
+        self.turns.look(); // it may have become more
         if self.options.own.page_cache != PageCache::Auto {
             return;
         }

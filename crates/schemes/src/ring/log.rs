@@ -18,6 +18,7 @@ use super::format::{
 use super::index::Entry;
 use super::length::LengthClass;
 use super::store::Store;
+use crate::overload::Room;
 
 /// Usual length of a buffer, which is written with one operation. It fills a huge page.
 const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
@@ -226,11 +227,11 @@ impl Log {
     }
 
     /// Room until half of what may wait for the device is on its way to it.
-    pub(crate) fn room(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+    pub(crate) fn room(&self) -> impl Fn() -> Room + Send + Sync + 'static {
         let amounts = Arc::clone(&self.amounts);
         move || {
             let half = amounts.most.load(Ordering::Relaxed) / 2;
-            half.saturating_sub(amounts.sealed.load(Ordering::Relaxed))
+            Room::beside(amounts.sealed.load(Ordering::Relaxed), half)
         }
     }
 

@@ -18,7 +18,7 @@ use super::pace::{Pace, Rate, Started};
 use crate::RockOptions;
 use crate::block::{BlockFile, ReadFuture};
 use crate::health::{DISK_FULL, Health, is_disk_full};
-use crate::overload::Turns;
+use crate::overload::{Room, Turns};
 
 /// How long a stop waits for reads and writes that are under way.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -113,7 +113,8 @@ impl Device {
     ) -> Self {
         let writes = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&writes);
-        let room = move || (WRITES_MAX / 2).saturating_sub(count.load(Ordering::Relaxed)) as u64;
+        let half = WRITES_MAX as u64 / 2;
+        let room = move || Room::beside(count.load(Ordering::Relaxed) as u64, half);
         Self {
             file,
             geometry,

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use super::blocking::Blocking;
 use super::engine::{Engine, EngineError};
+use super::evict;
 use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
@@ -42,6 +43,10 @@ const KEY_LOCKS: usize = 64;
 
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
+
+/// The same while objects are stored: the directory comes to its low water mark all the same, if
+/// there are fewer of them than this.
+const EVICTIONS_BESIDE_STORES: u64 = 16;
 
 /// Objects whose log records one call of `maintain` rewrites, about.
 const REWRITE_OBJECTS_PER_ROUND: usize = 32_768;
@@ -106,7 +111,7 @@ pub(crate) struct Dir {
     pub(crate) blocking: Arc<Blocking>,
     pub(crate) index: FileIndex,
     pub(crate) log: SwapLog,
-    pub(crate) space: Space,
+    pub(crate) space: Arc<Space>,
     pub(crate) health: Health,
     pub(crate) rebuild: Rebuild,
     pub(crate) counts: Counts,
@@ -196,7 +201,7 @@ impl Drop for Unlinked {
             }
         }
         take_key(&mut dir.lock_key(self.key).leaving, self.key);
-        dir.changed.wake_all();
+        dir.room_has_changed();
     }
 }
 
@@ -211,8 +216,13 @@ impl Dir {
         rebuild: Rebuild,
         fs_block_bytes: u64,
     ) -> Self {
+        let space = Arc::new(Space::new(&options, fs_block_bytes));
+        let waiting_for_room = Arc::<AtomicUsize>::default();
+        if let Some(turns) = engine.turns() {
+            turns.limit(evict::room_limit(&space, &waiting_for_room));
+        }
         Self {
-            space: Space::new(&options, fs_block_bytes),
+            space,
             index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             blocking: Arc::new(Blocking::new(Arc::clone(&tree))),
@@ -228,7 +238,7 @@ impl Dir {
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
             stored_before: AtomicU64::new(0),
-            waiting_for_room: Arc::default(),
+            waiting_for_room,
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
@@ -459,7 +469,7 @@ impl Dir {
         // Stores evict for themselves, one by one: for all of its second, a round would hold up
         // everything else.
         let quota = match were_stores && !self.space.is_above_high() {
-            true => 0,
+            true => EVICTIONS_BESIDE_STORES,
             false => self.space.eviction_quota(),
         };
         for _ in 0..quota.min(EVICTIONS_PER_ROUND) {

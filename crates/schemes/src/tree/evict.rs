@@ -1,14 +1,16 @@
 //! Room for new objects: which may come, and which leave for them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{Record, RecordKind};
 
 use super::dir::Dir;
+use super::format::BLOCK_BYTES;
 use super::log::LogRecord;
 use super::operation::Counted;
+use super::space::Space;
 use crate::overload::Turns;
 
 /// Most objects evicted at once to make room for one that is to be, or has just been, stored.
@@ -18,7 +20,45 @@ const EVICTIONS_PER_STORE: usize = 64;
 /// memory, and all of them look again after each unlink.
 pub(crate) const WAITING_FOR_ROOM_MAX: usize = 64;
 
+/// An object that waits until files are unlinked. With its end others may have their turn.
+struct WaitsForRoom<'a> {
+    dir: &'a Dir,
+    counted: Option<Counted>,
+}
+
+impl Drop for WaitsForRoom<'_> {
+    fn drop(&mut self) {
+        self.counted = None;
+        self.dir.look_at_the_line();
+    }
+}
+
+/// How many objects find room in the directory, or may wait for it (`overload=wait`). None of them
+/// needs more than a block at first.
+pub(super) fn room_limit(
+    space: &Arc<Space>,
+    waiting: &Arc<AtomicUsize>,
+) -> impl Fn() -> u64 + Send + Sync + 'static {
+    let (space, waiting) = (Arc::clone(space), Arc::clone(waiting));
+    move || {
+        let may_wait = WAITING_FOR_ROOM_MAX.saturating_sub(waiting.load(Ordering::Relaxed));
+        space.free_bytes() / BLOCK_BYTES as u64 + may_wait as u64
+    }
+}
+
 impl Dir {
+    /// There may be more room than before.
+    pub(super) fn room_has_changed(&self) {
+        self.changed.wake_all();
+        self.look_at_the_line();
+    }
+
+    fn look_at_the_line(&self) {
+        if let Some(turns) = self.engine.turns() {
+            turns.look();
+        }
+    }
+
     /// Whether an object is not to be stored, as others are that come for the second time.
     pub(crate) fn is_turned_away(&self, record: &Record, key: IndexKey) -> bool {
         let refuses = |turns: &Turns| turns.refuses(&record.key, || self.engine.is_half_full());
@@ -69,7 +109,8 @@ impl Dir {
                     self.shed();
                     return Some(false);
                 }
-                place = Some(Counted::new(&self.waiting_for_room));
+                let counted = Some(Counted::new(&self.waiting_for_room));
+                place = Some(WaitsForRoom { dir: self, counted });
             }
             None
         };

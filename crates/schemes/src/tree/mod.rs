@@ -168,7 +168,12 @@ impl Scheme for TreeScheme {
     }
 
     fn turn(&self, _body_bytes: Option<u64>) -> Option<IoFuture<'_, Place>> {
-        self.dir.engine.turns()?.turn(1)
+        let turns = self.dir.engine.turns()?;
+        if turns.is_waited() && !self.dir.engine.admits() {
+            // It has dropped what was given up: there may be room now.
+            turns.look();
+        }
+        turns.turn(1)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {

@@ -115,7 +115,7 @@ impl Drop for NewFile {
         } else if !dir.is_closed() {
             dir.space.resize(counted, 0);
             dir.numbers().give_back(self.number);
-            dir.changed.wake_all();
+            dir.room_has_changed();
         }
     }
 }

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 
 use humboldt_runtime::mailbox::Waiting;
 
+use crate::overload::Turns;
+
 /// Why an operation was not done.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EngineError {
@@ -50,11 +52,17 @@ pub(crate) struct Completer<T>(Option<Arc<Shared<T>>>);
 /// The state of both sides.
 struct Shared<T> {
     progress: Mutex<Progress<T>>,
+    /// Grows when the operation is given up before it is done.
+    given_up: Option<Arc<AtomicUsize>>,
     _counted: Option<Counted>,
 }
 
 /// One in a count, until it is dropped.
-pub(crate) struct Counted(Arc<AtomicUsize>);
+pub(crate) struct Counted {
+    count: Arc<AtomicUsize>,
+    /// Those who may have their turn once the count is no higher than this.
+    told: Option<(Arc<Turns>, usize)>,
+}
 
 enum Progress<T> {
     Waiting(Option<Waiting>),
@@ -67,13 +75,25 @@ impl Counted {
     /// Adds one to `count`, until it is dropped.
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+        Self { count: Arc::clone(count), told: None }
+    }
+
+    /// The same. With its end the line of `turns` is looked at, if there were more than `from`.
+    pub(crate) fn telling(count: &Arc<AtomicUsize>, turns: &Arc<Turns>, from: usize) -> Self {
+        let mut counted = Self::new(count);
+        counted.told = Some((Arc::clone(turns), from));
+        counted
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.count.fetch_sub(1, Ordering::Relaxed);
+        if let Some((turns, from)) = &self.told
+            && before > *from
+        {
+            turns.look();
+        }
     }
 }
 
@@ -85,18 +105,26 @@ impl<T> Operation<T> {
 
     /// An operation, and its completer, which works from any thread.
     pub(crate) fn under_way() -> (Completer<T>, Self) {
-        Self::pair(None)
+        Self::pair(None, None)
     }
 
     /// The same, counted until it is done and the operation was dropped: outcomes that were not
     /// fetched take memory like operations.
     pub(crate) fn counted(counted: Counted) -> (Completer<T>, Self) {
-        Self::pair(Some(counted))
+        Self::pair(Some(counted), None)
     }
 
-    fn pair(counted: Option<Counted>) -> (Completer<T>, Self) {
+    /// The same; `given_up` grows if nobody waits any more before it is done.
+    pub(crate) fn read(
+        counted: Option<Counted>,
+        given_up: &Arc<AtomicUsize>,
+    ) -> (Completer<T>, Self) {
+        Self::pair(counted, Some(Arc::clone(given_up)))
+    }
+
+    fn pair(counted: Option<Counted>, given_up: Option<Arc<AtomicUsize>>) -> (Completer<T>, Self) {
         let progress = Mutex::new(Progress::Waiting(None));
-        let shared = Arc::new(Shared { progress, _counted: counted });
+        let shared = Arc::new(Shared { progress, given_up, _counted: counted });
         (Completer(Some(Arc::clone(&shared))), Self(State::UnderWay(Ticket(shared))))
     }
 }
@@ -133,6 +161,9 @@ impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         // The former value is dropped after the lock: its drop may call the engine.
         let before = std::mem::replace(&mut *self.0.progress.lock(), Progress::Abandoned);
+        if let (Progress::Waiting(_), Some(given_up)) = (&before, &self.0.given_up) {
+            given_up.fetch_add(1, Ordering::Relaxed);
+        }
         drop(before);
     }
 }

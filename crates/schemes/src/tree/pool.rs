@@ -48,6 +48,8 @@ struct Shared {
     has_work: Condvar,
     /// Chores that wait or are being done.
     chores: AtomicUsize,
+    /// Reads that were given up since those were dropped for which nobody waits.
+    given_up: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -100,6 +102,7 @@ impl Pool {
             state: Mutex::new(state),
             has_work: Condvar::new(),
             chores: AtomicUsize::new(0),
+            given_up: Arc::default(),
         };
         Self { shared: Arc::new(shared), name, threads_max: threads_max.max(1) }
     }
@@ -114,8 +117,18 @@ impl Pool {
         self.submit(Queue::Reads, job, Some(is_wanted));
     }
 
-    /// Drops reads that nobody waits for, as far as they have not begun.
-    pub(crate) fn forget_unwanted(&self) {
+    /// Counts reads that are given up.
+    pub(crate) fn given_up(&self) -> &Arc<AtomicUsize> {
+        &self.shared.given_up
+    }
+
+    /// Drops reads that nobody waits for, as far as they have not begun, if at least `least` were
+    /// given up since the last time: the threads stand still while all reads are looked at.
+    pub(crate) fn forget_unwanted(&self, least: usize) {
+        if self.shared.given_up.load(Ordering::Relaxed) < least.max(1) {
+            return;
+        }
+        self.shared.given_up.store(0, Ordering::Relaxed);
         let mut state = self.shared.state.lock();
         let reads = std::mem::take(&mut state.reads);
         let (kept, unwanted): (VecDeque<_>, VecDeque<_>) =

@@ -9,7 +9,7 @@ use super::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Wo
 use super::files::Tree;
 use super::operation::{Completer, Counted, Operation};
 use crate::Overload;
-use crate::overload::Turns;
+use crate::overload::{Room, Turns};
 use crate::simulated::Disk;
 
 /// With as many operations under way nothing new is begun.
@@ -73,7 +73,7 @@ impl Simulated {
         let (owner, life) = (disk.new_id(), disk.life());
         let under_way = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&under_way);
-        let room = move || WAIT_FROM.saturating_sub(count.load(Ordering::Relaxed)) as u64;
+        let room = move || Room::beside(count.load(Ordering::Relaxed) as u64, WAIT_FROM as u64);
         let turns = Turns::new(overload, capacity_bytes, room);
         let queue = Queue {
             disk,

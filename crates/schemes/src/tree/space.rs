@@ -35,6 +35,11 @@ impl Space {
         }
     }
 
+    /// Bytes that may still be used.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.usable().saturating_sub(self.used_bytes())
+    }
+
     /// Bytes occupied by a file of `file_bytes`.
     pub(crate) fn occupied_bytes(&self, file_bytes: u64) -> u64 {
         file_bytes.div_ceil(self.fs_block_bytes).saturating_mul(self.fs_block_bytes)
