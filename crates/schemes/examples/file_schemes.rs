@@ -1,8 +1,9 @@
 //! What one object costs in a cache directory:
-//! `cargo run --release -p humboldt-schemes --example file_schemes -- SCHEME [OBJECTS [store]]`
-//! stores objects of 13 KiB in a temporary directory, then (unless it says `store`) reads them, one
-//! after another and by 32 tasks of one core. Under `valgrind --tool=callgrind` it counts
-//! instructions.
+//! `cargo run --release -p humboldt-schemes --example file_schemes -- SCHEME [OBJECTS [HOW [MB]]]`
+//! stores objects of 13 KiB in a temporary directory of 8 GB or as many MB, then (unless HOW is
+//! `store`) reads them, one after another and by 32 tasks of one core. Under `valgrind
+//! --tool=callgrind` it counts instructions; two runs with different numbers of objects give those
+//! of an object, in an empty directory or in one that replaces what it has.
 
 #![allow(clippy::print_stderr, reason = "a program that prints its findings")]
 
@@ -69,12 +70,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = words.next().unwrap_or_else(|| "ufs".to_owned());
     let objects: u64 = words.next().map_or(Ok(10_000), |word| word.parse())?;
     let only_store = words.next().is_some_and(|word| word == "store");
+    let mib: u64 = words.next().map_or(Ok(8192), |word| word.parse())?;
     let dir = tempfile::tempdir()?;
     let mut own = SchemeKind::named(&name).ok_or("no such scheme")?.defaults();
     if let Some(levels) = own.levels_mut() {
         *levels = Levels { l1: 2, l2: 16 };
     }
-    let options = DirOptions::of(own, dir.path(), 8 << 30);
+    let options = DirOptions::of(own, dir.path(), mib << 20);
     let scheme = humboldt_schemes::open(&options)?;
     let body = vec![7; BODY_BYTES];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -9,12 +9,12 @@
 //! which counts like a store that is under way until the object is handed to the disk: however many
 //! begin at once, no more of them are let in than find room. A place that is given up, because the
 //! client has left or the fetch has failed, goes to the next in line. Whatever makes room has the
-//! line looked at. Nobody waits longer than [`WAIT_MAX`] in all: a new object then goes on without a
-//! place, and is stored if the queue takes it; a hit that waits for as long becomes a miss.
+//! line looked at. Nobody waits longer than [`WAIT_MAX`] in all: a new object then goes on without
+//! a place, and is stored if the queue takes it; a hit that waits for as long becomes a miss.
 //!
-//! Places of objects that come slowly would keep others waiting beside an idle disk. So while little
-//! is under way ([`BUSY_SHARE`]), a place whose object has not come within [`PLACE_AGE_MAX`] counts
-//! no longer. While more is under way, each place counts: the disk has enough to do.
+//! Places of objects that come slowly would keep others waiting beside an idle disk. So while
+//! little is under way ([`BUSY_SHARE`]), a place whose object has not come within [`PLACE_AGE_MAX`]
+//! counts no longer. While more is under way, each place counts: the disk has enough to do.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -39,7 +39,8 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 /// do.
 pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// The disk has little to do while less than this share of the first half of its queue is under way.
+/// The disk has little to do while less than this share of the first half of its queue is under
+/// way.
 const BUSY_SHARE: u64 = 4;
 
 /// Most objects that wait for their turn in one directory. Further ones do not wait.

@@ -532,9 +532,13 @@ pub(crate) struct RunArgs {
     /// is 3 until all runs are done [default: that of the file's `session`]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) session: Option<f64>,
-    /// List the runs with their longest duration, and run nothing
-    #[arg(long)]
+    /// List the runs with their expected and their longest duration, and run nothing
+    #[arg(long, visible_alias = "plan")]
     pub(crate) dry_run: bool,
+    /// Make each run once and for 20 seconds only, to see whether it can be made here; its figures
+    /// say nothing
+    #[arg(long, conflicts_with_all = ["publish", "session"])]
+    pub(crate) trial: bool,
     /// Repeat runs that have failed before
     #[arg(long)]
     pub(crate) retry_failed: bool,

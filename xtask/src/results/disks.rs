@@ -3,6 +3,7 @@
 use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::published::{Book, Published};
+use super::schemes::on_common_ground;
 use super::{Inputs, Made};
 
 /// The book's own system of those that are here, its table, and the schemes in it.
@@ -47,7 +48,7 @@ pub(super) fn other_systems(inputs: &Inputs) -> Made {
 /// The best of a scheme on Linux, and ours with its ratio to our `ufs`.
 fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
     let published = book.scheme(scheme);
-    let ours = |scheme: &str| here?.mounted(&format!("humboldt:{scheme}"), "ext4", "noatime");
+    let ours = |scheme: &str| on_common_ground(here?, &format!("humboldt:{scheme}"));
     let over_ufs = over(ours(scheme).map(Group::mean_per_s), ours("ufs").map(Group::mean_per_s));
     [
         LINUX.to_owned(),

@@ -10,6 +10,10 @@ use super::{Inputs, Made};
 const LIMITED: &str = "schemes";
 const UNLIMITED: &str = "schemes-unthrottled";
 
+/// Experiments of their own, which were a part of the first one before.
+const FILE_SYSTEMS_APART: &str = "file-systems";
+const ACCESS_TIMES_APART: &str = "access-times";
+
 /// No disk, the book's schemes, and newer ones.
 const SCHEMES: [&str; 7] = ["null", "coss", "aufs", "diskd", "ufs", "rock", "ring"];
 
@@ -21,8 +25,6 @@ const PROGRAMS: [&str; 2] = ["squid", "humboldt"];
 /// Caches that have one way to store.
 const OTHERS: [&str; 2] = ["nginx", "trafficserver"];
 
-/// The file system on which all schemes are compared.
-const FILE_SYSTEM: &str = "ext4";
 const NOATIME: &str = "noatime";
 const STRICTATIME: &str = "strictatime";
 
@@ -69,7 +71,7 @@ impl Series {
         let rate = |scheme: &'static str| {
             let group = match scheme {
                 "null" => matrix.without_disk(program),
-                _ => matrix.mounted(&format!("{program}:{scheme}"), FILE_SYSTEM, NOATIME),
+                _ => on_common_ground(matrix, &format!("{program}:{scheme}")),
             }?;
             Some(Rate { scheme, per_s: group.mean_per_s(), shown: shown(Some(group)) })
         };
@@ -205,12 +207,12 @@ pub(super) fn others_unthrottled(inputs: &Inputs) -> Made {
 
 fn others_of(inputs: &Inputs, experiment: &str) -> Made {
     let Some(matrix) = inputs.matrix(experiment)? else { return Ok(None) };
-    if OTHERS.iter().all(|subject| matrix.mounted(subject, FILE_SYSTEM, NOATIME).is_none()) {
+    if OTHERS.iter().all(|subject| on_common_ground(&matrix, subject).is_none()) {
         return Ok(None);
     }
-    let base = matrix.mounted("squid:ufs", FILE_SYSTEM, NOATIME).map(Group::mean_per_s);
+    let base = on_common_ground(&matrix, "squid:ufs").map(Group::mean_per_s);
     let rows = OTHERS.map(|subject| {
-        let group = matrix.mounted(subject, FILE_SYSTEM, NOATIME);
+        let group = on_common_ground(&matrix, subject);
         let ratio = ratio(over(group.map(Group::mean_per_s), base));
         [subject.to_owned(), shown(group), ratio]
     });
@@ -219,12 +221,14 @@ fn others_of(inputs: &Inputs, experiment: &str) -> Made {
 
 /// One file per object on every file system.
 pub(super) fn file_systems(inputs: &Inputs) -> Made {
-    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let (apart, together) = (inputs.matrix(FILE_SYSTEMS_APART)?, inputs.matrix(LIMITED)?);
+    let option = if apart.is_some() { STRICTATIME } else { NOATIME };
+    let Some(matrix) = apart.or(together) else { return Ok(None) };
     let published = |name: &str| inputs.book.mounted(BASE, name, "");
     let [(_, published_base), ..] = FILE_SYSTEMS;
     let here = |program: &str, file_system: &str| {
         let per_s = |on: &str| {
-            matrix.mounted(&format!("{program}:{BASE}"), on, NOATIME).map(Group::mean_per_s)
+            matrix.mounted(&format!("{program}:{BASE}"), on, option).map(Group::mean_per_s)
         };
         match file_system {
             GONE_FILE_SYSTEM => GONE.to_owned(),
@@ -246,10 +250,12 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
 
 /// The gain from not writing the time of the last read.
 pub(super) fn noatime(inputs: &Inputs) -> Made {
-    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let (apart, together) = (inputs.matrix(ACCESS_TIMES_APART)?, inputs.matrix(LIMITED)?);
+    let file_system = if apart.is_some() { BASE_FILE_SYSTEM } else { "ext4" };
+    let Some(matrix) = apart.or(together) else { return Ok(None) };
     let mut rows = Vec::new();
     for subject in ["squid:ufs", "squid:aufs", "humboldt:ufs", "humboldt:aufs"] {
-        let on = |option: &str| matrix.mounted(subject, FILE_SYSTEM, option);
+        let on = |option: &str| matrix.mounted(subject, file_system, option);
         let (with, without) = (on(STRICTATIME), on(NOATIME));
         let factor = over(without.map(Group::mean_per_s), with.map(Group::mean_per_s));
         let scheme = subject.split_once(':').map_or(subject, |(_, scheme)| scheme);
@@ -271,6 +277,15 @@ pub(super) fn noatime(inputs: &Inputs) -> Made {
         "#published factor",
     ];
     Ok(Some(table(columns, rows)))
+}
+
+/// A subject on the file system on which all schemes of an experiment are compared: the book's,
+/// with access times; in older experiments ext4 without them.
+pub(super) fn on_common_ground<'a>(matrix: &'a Matrix, subject: &str) -> Option<&'a Group> {
+    match matrix.mounted("squid:aufs", BASE_FILE_SYSTEM, STRICTATIME) {
+        Some(_) => matrix.mounted(subject, BASE_FILE_SYSTEM, STRICTATIME),
+        None => matrix.mounted(subject, "ext4", NOATIME),
+    }
 }
 
 fn shown(group: Option<&Group>) -> String {
@@ -349,6 +364,35 @@ mod tests {
         let text = noatime(&inputs).unwrap().unwrap();
         assert_eq!(cells(&text, "squid:ufs"), ["80.0", "100", "1.25", "–"]);
         assert_eq!(cells(&text, "squid:aufs"), ["–", "150", "–", "1.53"]);
+    }
+
+    /// As `experiments/schemes.toml`, `file-systems.toml` and `access-times.toml` are now.
+    #[test]
+    fn schemes_on_the_books_file_system_and_its_variants_come_from_experiments_of_their_own() {
+        let on_ext2 = csv(&[
+            ("squid:null", "ext2, strictatime", 600.0),
+            ("squid:ufs", "ext2, strictatime", 100.0),
+            ("squid:aufs", "ext2, strictatime", 200.0),
+        ]);
+        let file_systems_csv = csv(&[
+            ("squid:ufs", "ext2, strictatime", 100.0),
+            ("squid:ufs", "xfs, strictatime", 70.0),
+        ]);
+        let access_times = csv(&[
+            ("squid:aufs", "ext2, strictatime", 200.0),
+            ("squid:aufs", "ext2, noatime", 300.0),
+        ]);
+        let (_folder, inputs) = inputs(&[
+            ("schemes/index.csv", &on_ext2),
+            ("file-systems/index.csv", &file_systems_csv),
+            ("access-times/index.csv", &access_times),
+        ]);
+        let text = schemes(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "aufs")[2..4], ["200", "2.00"]);
+        let text = file_systems(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "xfs")[1], "0.70");
+        let text = noatime(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "squid:aufs"), ["200", "300", "1.50", "1.53"]);
     }
 
     #[test]

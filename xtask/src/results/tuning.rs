@@ -10,9 +10,12 @@ const ALL_STEPS_PER_S: (f64, f64) = (50.0, 100.0);
 
 /// Statement by statement: the text's claim, and the measurement.
 pub(super) fn claims(inputs: &Inputs) -> Made {
-    let Some(csv) = inputs.csv("tuning/claims.csv")? else { return Ok(None) };
+    let all = [inputs.csv("tuning/claims.csv")?, inputs.csv("tuning-more/claims.csv")?];
+    if all.iter().all(Option::is_none) {
+        return Ok(None);
+    }
     let mut rows = Vec::new();
-    for row in csv.rows() {
+    for row in all.iter().flatten().flat_map(|csv| csv.rows()) {
         let (before_per_s, after_per_s) = (row.number("before_per_s")?, row.number("after_per_s")?);
         rows.push([
             or_nothing(row.text("claim")?),

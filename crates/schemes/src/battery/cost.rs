@@ -54,6 +54,7 @@ pub(super) fn a_full_directory_costs_as_much_as_an_empty_one(kind: &'static str)
         next += STORES_A_SECOND;
     }
     let full = store(&bench, next, STORES);
+    println!("{kind}: empty {empty:.3?}, full {full:.3?}");
     let is_at_most = |of: fn(&Cost) -> f64| of(&full) <= of(&empty) + of(&MORE);
     assert!(is_at_most(|cost| cost.reads), "{empty:?} {full:?}");
     assert!(is_at_most(|cost| cost.writes), "{empty:?} {full:?}");

@@ -25,7 +25,6 @@ use rustix::io::Errno;
 
 use super::blocking::Blocking;
 use super::engine::{Engine, EngineError};
-use super::evict;
 use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
@@ -216,13 +215,8 @@ impl Dir {
         rebuild: Rebuild,
         fs_block_bytes: u64,
     ) -> Self {
-        let space = Arc::new(Space::new(&options, fs_block_bytes));
-        let waiting_for_room = Arc::<AtomicUsize>::default();
-        if let Some(turns) = engine.turns() {
-            turns.limit(evict::room_limit(&space, &waiting_for_room));
-        }
         Self {
-            space,
+            space: Arc::new(Space::new(&options, fs_block_bytes)),
             index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             blocking: Arc::new(Blocking::new(Arc::clone(&tree))),
@@ -238,7 +232,7 @@ impl Dir {
             evicting: Mutex::new(()),
             is_flush_queued: AtomicBool::new(false),
             stored_before: AtomicU64::new(0),
-            waiting_for_room,
+            waiting_for_room: Arc::default(),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),

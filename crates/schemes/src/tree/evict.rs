@@ -1,7 +1,7 @@
 //! Room for new objects: which may come, and which leave for them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{Record, RecordKind};
@@ -10,7 +10,6 @@ use super::dir::Dir;
 use super::format::BLOCK_BYTES;
 use super::log::LogRecord;
 use super::operation::Counted;
-use super::space::Space;
 use crate::overload::Turns;
 
 /// Most objects evicted at once to make room for one that is to be, or has just been, stored.
@@ -33,20 +32,20 @@ impl Drop for WaitsForRoom<'_> {
     }
 }
 
-/// How many objects find room in the directory, or may wait for it (`overload=wait`). None of them
-/// needs more than a block at first.
-pub(super) fn room_limit(
-    space: &Arc<Space>,
-    waiting: &Arc<AtomicUsize>,
-) -> impl Fn() -> u64 + Send + Sync + 'static {
-    let (space, waiting) = (Arc::clone(space), Arc::clone(waiting));
-    move || {
-        let may_wait = WAITING_FOR_ROOM_MAX.saturating_sub(waiting.load(Ordering::Relaxed));
-        space.free_bytes() / BLOCK_BYTES as u64 + may_wait as u64
-    }
-}
-
 impl Dir {
+    /// Lets no more objects in than find room in the directory, or may wait for it
+    /// (`overload=wait`). None of them needs more than a block at first.
+    pub(super) fn limit_turns(&self) {
+        let (space, waiting) = (Arc::clone(&self.space), Arc::clone(&self.waiting_for_room));
+        let limit = move || {
+            let may_wait = WAITING_FOR_ROOM_MAX.saturating_sub(waiting.load(Ordering::Relaxed));
+            space.free_bytes() / BLOCK_BYTES as u64 + may_wait as u64
+        };
+        if let Some(turns) = self.engine.turns() {
+            turns.limit(limit);
+        }
+    }
+
     /// There may be more room than before.
     pub(super) fn room_has_changed(&self) {
         self.changed.wake_all();

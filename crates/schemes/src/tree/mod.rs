@@ -118,6 +118,7 @@ impl TreeScheme {
         let dir =
             Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
         let dir = Arc::new(dir);
+        dir.limit_turns();
         refill::begin(&dir);
         Ok(Self { name, dir })
     }

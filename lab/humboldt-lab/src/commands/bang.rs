@@ -148,6 +148,12 @@ impl Plan {
     }
 }
 
+/// Requests of all passes, where the list is generated; none where it is read.
+pub(super) fn requests(arguments: &BangArgs) -> u64 {
+    let plan = Plan::new(arguments).ok();
+    plan.map_or(0, |plan| plan.generate.unwrap_or(0) * u64::from(plan.passes))
+}
+
 /// The first option that makes sense only with a subject.
 pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
     let given = [

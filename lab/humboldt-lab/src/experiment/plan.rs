@@ -182,6 +182,12 @@ fn sample_s(arguments: &PeakArgs, time_scale: f64) -> f64 {
     arguments.search.sample.unwrap_or(usual) * time_scale
 }
 
+/// The length of a sample, in seconds, where nothing is wrong with the options.
+pub(crate) fn sample_period_s(arguments: &PeakArgs) -> f64 {
+    let usual = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
+    sample_s(arguments, arguments.world.time_scale.unwrap_or(usual))
+}
+
 /// Size of the subject's store, in bytes.
 fn cache_bytes(arguments: &PeakArgs) -> u64 {
     let usual = if arguments.quick { QUICK_CACHE_BYTES } else { CACHE_BYTES };

@@ -1,6 +1,6 @@
 //! The runs of an experiment file: each the options of a command, and a folder.
 
-use super::file::{ClaimEntry, File, Kind, StepEntry, over};
+use super::file::{ClaimEntry, Expected, File, Kind, StepEntry, over};
 use crate::cli::{BangArgs, Cli, Command, PeakArgs};
 use crate::{Failure, wording};
 use clap::Parser;
@@ -11,6 +11,9 @@ use toml::{Table, Value};
 
 /// More runs than anyone waits for.
 const RUNS_MAX: usize = 10_000;
+
+/// A search begins with this share of the expected rate: an empty cache takes more than that.
+const FIRST_LOAD_SHARE: f64 = 0.5;
 
 /// Stands for a setting without an option of its own.
 const AS_IT_COMES: &str = "as it comes";
@@ -24,6 +27,11 @@ pub(super) struct Cell {
     /// common are one.
     options: Table,
     repeat: u32,
+    /// The piece of the experiment that it is in: the number of the repeat, and which of the file's
+    /// pieces; `None` if the file has none.
+    pub(super) piece: Option<(u32, usize)>,
+    /// The rate that is expected of the full cache, in answers per second.
+    pub(super) expected_per_s: Option<f64>,
 }
 
 /// The work of a run.
@@ -189,7 +197,7 @@ impl Plan<'_> {
     }
 
     fn cell(&self, options: &Table, label: &str, repeat: u32) -> Result<Cell, Failure> {
-        let mut all = over(&self.file.common, options);
+        let mut all = over(&over(&self.file.common, options), &self.file.above);
         let mut label = label.to_owned();
         if self.file.repeats > 1 {
             label = format!("{label} #{repeat}");
@@ -198,6 +206,20 @@ impl Plan<'_> {
                 all.get("seed").and_then(Value::as_integer).unwrap_or(1) + i64::from(repeat) - 1;
             all.insert("seed".to_owned(), Value::Integer(seed));
         }
+        let fits = |expected: &&Expected| includes(&all, &expected.options);
+        let expected_per_s = self.file.expected.iter().find(fits).map(|found| found.answers);
+        if let (Some(per_s), Kind::Peak) = (expected_per_s, self.file.command) {
+            // The search begins near the end that it comes to in any case.
+            let first_load = (per_s * FIRST_LOAD_SHARE).round();
+            all.entry("first-load").or_insert(Value::Float(first_load));
+        }
+        let subject = all.get("subject").and_then(Value::as_str).unwrap_or_default();
+        let pieces = &self.file.pieces;
+        let piece = match pieces.iter().position(|piece| subject.starts_with(piece.as_str())) {
+            Some(piece) => Some((repeat, piece)),
+            None if pieces.is_empty() => None,
+            None => return Err(self.wrong(&label, "is in none of the `pieces`")),
+        };
         let words = command_line(self.file.command, &all);
         let as_command = shell_line(&words);
         let cli = Cli::try_parse_from(words).map_err(|error| {
@@ -218,7 +240,8 @@ impl Plan<'_> {
             _ => return Err(self.wrong(&label, "is no run")),
         };
         let folder = self.out.join(folder_name(&label));
-        Ok(Cell { folder, label, task, options: options.clone(), repeat })
+        let options = options.clone();
+        Ok(Cell { folder, label, task, options, repeat, piece, expected_per_s })
     }
 
     fn wrong(&self, label: &str, what: &str) -> Failure {
@@ -393,6 +416,45 @@ mod tests {
             peaks(&cells)[0].as_command.as_deref(),
             Some("humboldt-lab peak '--set=extra=it'\\''s a b' squid:aufs")
         );
+    }
+
+    #[test]
+    fn a_trial_is_every_run_once_for_seconds() {
+        let text = "title = 'T'\nrepeats = 3\npieces = ['squid']\n[common]\ntime-max = '1h'\n\
+                    [axes]\nsubject = ['squid:aufs', 'squid:ufs']\n[[expected]]\nanswers = 900\n";
+        let file = parse(text, Scale { trial: true, ..Scale::default() }).unwrap();
+        let cells = cells(&file, Path::new("test.toml"), Path::new("out")).unwrap().cells;
+        let peaks = peaks(&cells);
+        assert_eq!(peaks.len(), 2);
+        let of = |peak: &&PeakArgs| (peak.search.time_max, peak.search.first_load);
+        assert!(peaks.iter().all(|peak| of(peak) == (Some(20.0), None)));
+        assert!(cells.iter().all(|cell| cell.piece.is_none()));
+    }
+
+    #[test]
+    fn runs_are_in_pieces_by_their_subjects() {
+        let text = "title = 'T'\nrepeats = 2\npieces = ['squid:ufs', 'squid']\n\
+                    [axes]\nsubject = ['squid:aufs', 'squid:ufs']\n";
+        let cells = all_of(text).unwrap().cells;
+        let pieces: Vec<_> = cells.iter().filter_map(|cell| cell.piece).collect();
+        assert_eq!(pieces, [(1, 1), (1, 0), (2, 0), (2, 1)]);
+        let without = text.replace("'squid']", "'nginx']");
+        let message = all_of(&without).err().unwrap().to_string();
+        assert!(message.contains("squid:aufs") && message.contains("pieces"), "{message}");
+    }
+
+    #[test]
+    fn a_search_begins_with_half_of_what_is_expected() {
+        let text = "title = 'T'\n[axes]\nsubject = ['squid:ufs', 'squid:aufs', 'nginx']\n\
+                    [[run]]\nsubject = 'squid:null'\nfirst-load = 7\n\
+                    [[expected]]\nsubject = 'squid:ufs'\nanswers = 96\n\
+                    [[expected]]\nsubject = 'squid:null'\nanswers = 500\n\
+                    [[expected]]\nsubject = 'squid:aufs'\nfs = 'xfs'\nanswers = 1\n";
+        let cells = all_of(text).unwrap().cells;
+        let expected: Vec<_> = cells.iter().map(|cell| cell.expected_per_s).collect();
+        assert_eq!(expected, [Some(96.0), None, None, Some(500.0)]);
+        let first: Vec<_> = peaks(&cells).iter().map(|peak| peak.search.first_load).collect();
+        assert_eq!(first, [Some(48.0), None, None, Some(7.0)]);
     }
 
     #[test]

@@ -9,6 +9,10 @@ use toml::{Table, Value};
 /// An experiment file is written by people: larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Load of a run of a trial, and requests of a pass.
+const TRIAL_TIME: &str = "20s";
+const TRIAL_REQUESTS: i64 = 300;
+
 /// An option that may be given several times, for different words: lists of it add up where options
 /// lie over others.
 const ADDING: &str = "set";
@@ -38,12 +42,26 @@ pub(super) struct File {
     /// Length of a session: a run that may end later is left to the next one.
     #[serde(default)]
     pub(super) session: Option<String>,
+    /// Pieces, each the beginning of its subjects' names: a session does one repeat of one piece,
+    /// so that what is compared ran within the same hours. "" is all subjects.
+    #[serde(default)]
+    pub(super) pieces: Vec<String>,
+    /// Another experiment file in the same folder: its [common], [full] and [[expected]] are below
+    /// those of this file.
+    #[serde(default)]
+    machine: Option<String>,
+    /// What is expected of runs, the first that fits: how long they take follows from it.
+    #[serde(default)]
+    pub(super) expected: Vec<Expected>,
     /// Options of all runs.
     #[serde(default)]
     pub(super) common: Table,
     /// Options over those with `--full`: the original experiment's own sizes and times.
     #[serde(default)]
     full: Table,
+    /// Options over those of each run.
+    #[serde(skip)]
+    pub(super) above: Table,
     /// Options with a list of values: every combination runs.
     #[serde(default)]
     pub(super) axes: Table,
@@ -65,6 +83,15 @@ pub(super) struct File {
     /// Options that add up: a run for each, for every subject.
     #[serde(default)]
     pub(super) step: Vec<StepEntry>,
+}
+
+/// The rate that is expected of a full cache, for runs that have these options.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Expected {
+    /// Answers per second.
+    pub(super) answers: f64,
+    #[serde(flatten)]
+    pub(super) options: Table,
 }
 
 /// The command that carries out a run.
@@ -139,6 +166,24 @@ pub(super) struct Scale {
     pub(super) full: bool,
     /// Every combination.
     pub(super) cross: bool,
+    /// Each run once, for seconds only.
+    pub(super) trial: bool,
+}
+
+/// Options over all others, by the kind of run, of runs that are only to show that they can be
+/// done.
+fn of_a_trial(command: Kind) -> Table {
+    let options: &[(&str, Value)] = match command {
+        Kind::Peak => &[
+            ("time-max", Value::String(TRIAL_TIME.to_owned())),
+            ("tolerate-others", Value::Boolean(true)),
+        ],
+        Kind::Bang => &[
+            ("time-max", Value::String(TRIAL_TIME.to_owned())),
+            ("generate", Value::Integer(TRIAL_REQUESTS)),
+        ],
+    };
+    options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
 /// Reads a file, for the runs that are wanted.
@@ -149,18 +194,52 @@ pub(super) fn read(path: &Path, scale: Scale) -> Result<File, Failure> {
         return Err(say_where(&"longer than 1 MB, this is no experiment file"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| say_where(&error))?;
-    parse(&text, scale).map_err(|error| say_where(&error))
+    let machine = |name: &str| {
+        let path = path.with_file_name(name);
+        let text = std::fs::read_to_string(&path);
+        text.map_err(|error| format!("machine = \"{name}\": {error}"))
+    };
+    parse_with(&text, scale, machine).map_err(|error| say_where(&error))
 }
 
-/// The parsing of [`read`], from a file's text.
+/// The parsing of [`read`], from the text of a file that stands alone.
+#[cfg(test)]
 pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
+    parse_with(text, scale, |name| Err(format!("machine = \"{name}\": not in this test")))
+}
+
+/// The same; `machine` reads another file.
+fn parse_with(
+    text: &str,
+    scale: Scale,
+    machine: impl Fn(&str) -> Result<String, String>,
+) -> Result<File, String> {
     let mut file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
     places::check(text)?;
+    if let Some(name) = &file.machine {
+        let text = machine(name)?;
+        let below: File = toml::from_str(&text)
+            .map_err(|error| format!("machine = \"{name}\": {}", one_line(&error, &text)))?;
+        if below.machine.is_some() {
+            return Err(format!("machine = \"{name}\" has a machine of its own"));
+        }
+        places::check(&text).map_err(|error| format!("machine = \"{name}\": {error}"))?;
+        file.common = over(&below.common, &file.common);
+        file.full = over(&below.full, &file.full);
+        file.expected.extend(below.expected);
+    }
     if scale.full {
+        file.expected.clear(); // it is another machine's
         if file.full.is_empty() {
             return Err("there is no [full] in it: run it without --full".to_owned());
         }
         file.common = over(&file.common, &file.full);
+    }
+    if scale.trial {
+        (file.repeats, file.session) = (1, None);
+        file.pieces.clear();
+        file.expected.clear();
+        file.above = of_a_trial(file.command);
     }
     if scale.cross {
         if file.cross.is_empty() {
@@ -231,18 +310,42 @@ mod tests {
                     [axes]\nsubject = ['squid:ufs']\n[cross]\nfs = ['ext2', 'ext4']\n[[run]]\nsubject = 'nginx'\n";
         let small = parse(text, Scale::default()).unwrap();
         assert_eq!((small.common["cache-size"].as_str(), small.run.len()), (Some("1MB"), 1));
-        let full = parse(text, Scale { full: true, cross: false }).unwrap();
+        let full = parse(text, Scale { full: true, ..Scale::default() }).unwrap();
         assert_eq!(full.common["cache-size"].as_str(), Some("21GB"));
         assert_eq!(full.common["set"].as_array().map(Vec::len), Some(2));
-        let cross = parse(text, Scale { full: false, cross: true }).unwrap();
+        let of_all = Scale { cross: true, ..Scale::default() };
+        let cross = parse(text, of_all).unwrap();
         assert!(
             cross.axes.contains_key("fs")
                 && !cross.axes.contains_key("subject")
                 && cross.run.is_empty()
         );
         let plain = "title = 'T'\n[[run]]\nsubject = 'nginx'\n";
-        assert!(parse(plain, Scale { full: true, cross: false }).unwrap_err().contains("[full]"));
-        assert!(parse(plain, Scale { full: false, cross: true }).unwrap_err().contains("[cross]"));
+        let full = parse(plain, Scale { full: true, ..Scale::default() });
+        assert!(full.unwrap_err().contains("[full]"));
+        assert!(parse(plain, of_all).unwrap_err().contains("[cross]"));
+    }
+
+    #[test]
+    fn a_machine_is_described_once() {
+        let machine = "title = 'M'\n[common]\ncache-size = '1MB'\nset = ['a=1']\n\
+                       [[run]]\nsubject = 'squid'\n[[expected]]\nanswers = 5\n";
+        let text = "title = 'T'\nmachine = 'm.toml'\n[common]\nset = ['b=2']\n\
+                    [[run]]\nsubject = 'nginx'\n[[expected]]\nsubject = 'nginx'\nanswers = 7\n";
+        let of = |name: &str| match name {
+            "m.toml" => Ok(machine.to_owned()),
+            other => Err(other.to_owned()),
+        };
+        let file = parse_with(text, Scale::default(), of).unwrap();
+        assert_eq!((file.title.as_str(), file.run.len()), ("T", 1));
+        assert_eq!(file.common["cache-size"].as_str(), Some("1MB"));
+        assert_eq!(file.common["set"].as_array().map(Vec::len), Some(2));
+        let answers: Vec<f64> = file.expected.iter().map(|expected| expected.answers).collect();
+        assert_eq!(answers, [7.0, 5.0], "its own come first");
+        let missing = parse(text, Scale::default()).unwrap_err();
+        assert!(missing.contains("m.toml"), "{missing}");
+        let twice = parse_with(text, Scale::default(), |_| Ok(text.to_owned())).unwrap_err();
+        assert!(twice.contains("of its own"), "{twice}");
     }
 
     #[test]

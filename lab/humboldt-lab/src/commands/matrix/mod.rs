@@ -6,6 +6,7 @@
 mod cells;
 mod file;
 mod places;
+mod plan;
 mod progress;
 
 use super::bang;
@@ -17,19 +18,21 @@ use cells::{Cell, Cells, Task};
 use file::Scale;
 use humboldt_lab_record::{BangRun, Outcome, Run};
 use humboldt_lab_report as report;
+use plan::show;
 use progress::{Done, Progress};
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The rate at which caches are taken to be filled where a duration is estimated.
-const EXAMPLE_BYTES_PER_S: u64 = 10 << 20;
 
 /// About the time that a run takes besides its load, in seconds.
 const START_AND_STOP_S: f64 = 15.0;
 
+/// A run may take so many times as long as it is expected to before a session is longer than it was
+/// to be.
+const LONGER_THAN_EXPECTED: f64 = 1.25;
+
 /// `humboldt-lab run`.
 pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let file = file::read(&arguments.file, Scale { full: arguments.full, cross: arguments.cross })?;
+    let scale = Scale { full: arguments.full, cross: arguments.cross, trial: arguments.trial };
+    let file = file::read(&arguments.file, scale)?;
     let out = arguments.out.clone().unwrap_or_else(|| arguments.file.with_extension(""));
     let Cells { cells, pairs } = cells::cells(&file, &arguments.file, &out)?;
     for cell in &cells {
@@ -48,7 +51,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         return Err(Failure::usage("`require` is for `humboldt-lab peak`, not for an experiment"));
     }
     if arguments.dry_run {
-        show(&cells, &out, rest_s, &session);
+        show(&cells, &out, rest_s, &session, &file.pieces);
         return Ok(());
     }
     let kind = match file.command {
@@ -57,17 +60,21 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     };
     let experiment = report::Experiment::new(&file.title, kind, file.beside_published, pairs);
     let mut progress = Progress::new(&out, experiment);
-    let mut left_to_later = 0;
+    let (mut left_to_later, mut is_over, mut piece) = (0, false, None);
     for (index, cell) in cells.iter().enumerate() {
         if let Some(done) = finished(cell, arguments.retry_failed) {
             progress.keep(done, cell);
             continue;
         }
         // The first run is made in any case: no session is without progress.
-        if left_to_later > 0 || (progress.measured() > 0 && !session.has_time_for(cell)) {
+        if progress.measured() > 0 && piece == cell.piece {
+            is_over |= !session.has_time_for(cell);
+        }
+        if is_over || (progress.measured() > 0 && piece != cell.piece) {
             left_to_later += 1;
             continue;
         }
+        piece = cell.piece;
         let left = progress.left(cells.len() - index);
         say!("\n=== run {} of {}: {}{left}", index + 1, cells.len(), cell.label);
         let start = Instant::now();
@@ -114,8 +121,14 @@ impl Session {
         Ok(Self { begun: Instant::now(), limit_s: arguments.session.or(of_file) })
     }
 
+    /// Whether a run may begin: it takes as long as it may at most or, if something is known about
+    /// it, about as long as it is expected to.
     fn has_time_for(&self, cell: &Cell) -> bool {
         let needed_s = limit_s(cell).unwrap_or(0.0) + START_AND_STOP_S;
+        let needed_s = match plan::expected_s(cell, 0.0) {
+            Some(expected_s) => needed_s.min(expected_s * LONGER_THAN_EXPECTED),
+            None => needed_s,
+        };
         self.limit_s.is_none_or(|limit_s| self.begun.elapsed().as_secs_f64() + needed_s <= limit_s)
     }
 }
@@ -126,45 +139,6 @@ fn limit_s(cell: &Cell) -> Option<f64> {
         Task::Peak(peak) => experiment::time_max_s(peak),
         Task::Bang(bang) => Some(bang.time_max),
     }
-}
-
-/// The runs, and their longest duration.
-fn show(cells: &[Cell], out: &Path, rest_s: f64, session: &Session) {
-    cells.iter().for_each(|cell| say!("{}", cell.label));
-    let time = match cells.iter().map(limit_s).collect::<Option<Vec<f64>>>() {
-        Some(limits) => {
-            let load_s: f64 = limits.iter().sum();
-            let rests_s = rest_s * cells.len().saturating_sub(1) as f64;
-            format!("at most {} of load and rests", units::show_seconds(load_s + rests_s))
-        }
-        None => format!("no limit of time (time-max) for some; {}", filling(cells)),
-    };
-    say!(
-        "{} runs in {}: {time}; calibration, start and stop take about {START_AND_STOP_S} s for each",
-        cells.len(),
-        out.display()
-    );
-    if let Some(limit_s) = session.limit_s {
-        let limit = units::show_seconds(limit_s);
-        say!("in sessions of at most {limit}: run the same command again while its exit code is 3");
-    }
-}
-
-/// The duration of filling, which the speed of the caches decides: at a rate that is easy to
-/// convert.
-fn filling(cells: &[Cell]) -> String {
-    let bytes = |cell: &Cell| match &cell.task {
-        Task::Peak(peak) => experiment::fill_bytes(peak),
-        Task::Bang(_) => 0,
-    };
-    let bytes = cells.iter().map(bytes).fold(0, u64::saturating_add);
-    let duration_s = bytes as f64 / EXAMPLE_BYTES_PER_S as f64;
-    format!(
-        "{} have to be filled, which takes {} at {}/s",
-        units::show_bytes(bytes),
-        units::show_seconds(duration_s),
-        units::show_bytes(EXAMPLE_BYTES_PER_S)
-    )
 }
 
 /// One run; a failure is a result too, and does not stop the others.
