@@ -8,7 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a program that prints its findings")]
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_schemes::{DirOptions, Levels, SchemeKind};
@@ -16,6 +16,9 @@ use humboldt_store::Key;
 use humboldt_store::scheme::{Record, RecordKind, Scheme, SchemeError};
 
 const BODY_BYTES: usize = 13 * 1024;
+
+/// The time to the next try.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Tasks that read at the same time.
 const READERS: usize = 32;
@@ -84,7 +87,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tasks.block_on(&runtime, async {
         let start = Instant::now();
         for i in 0..objects {
-            store(&*scheme, i, &body).await?;
+            // While the index is read, or a disk is behind, it waits.
+            while let Err(error) = store(&*scheme, i, &body).await {
+                if !matches!(error, SchemeError::Busy(_)) {
+                    return Err(error);
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
         }
         let ns = |start: Instant| start.elapsed().as_nanos() / u128::from(objects.max(1));
         eprintln!("{name}: {} ns to store", ns(start));
