@@ -182,12 +182,13 @@ impl MemoryStream {
         events
     }
 
-    /// The result of `look`: nothing is remembered here of what has happened.
+    /// The result of `look`, if `interest` has happened.
     pub(crate) fn try_io<T>(
         &self,
-        _interest: Interest,
+        interest: Interest,
         look: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
+        some(self.events() & mask(interest)).ok_or(io::ErrorKind::WouldBlock)?;
         look()
     }
 
