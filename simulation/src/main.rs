@@ -10,6 +10,7 @@
 )]
 
 mod bodies;
+mod bump;
 mod chance;
 mod client;
 mod clock;

@@ -1,6 +1,7 @@
 //! What a seed stands for. Each seed has its own world: few resources or many, calm or troubled, so
 //! that rare things are frequent somewhere.
 
+use crate::bump::BumpPlan;
 use crate::chance::Chance;
 use crate::stores::DirPlan;
 
@@ -66,6 +67,8 @@ pub(crate) struct Plan {
     pub(crate) crashes: bool,
     /// Whether a crash is a loss of power, rather than the end of the process.
     pub(crate) loses_power: bool,
+    /// Tunnels with TLS on a port that intercepts them, beside everything else.
+    pub(crate) bump: Option<BumpPlan>,
 }
 
 /// Values of `cache_mem`.
@@ -75,12 +78,15 @@ impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
         let chance = &mut Chance::new(seed, 2);
         let plan = Self::any(seed, chance);
-        match chance.below(20) {
+        let plan = match chance.below(20) {
             0 => plan.crowded(chance),
             1 => plan.with_rivals(chance),
             2 => plan.calm(chance),
             _ => plan,
-        }
+        };
+        let bump = BumpPlan::new(seed).filter(|_| !plan.is_calm);
+        // Certificates are made, and verified, by the clocks of all.
+        Self { jumps: plan.jumps && bump.is_none(), bump, ..plan }
     }
 
     fn any(seed: u64, chance: &mut Chance) -> Self {
@@ -125,6 +131,7 @@ impl Plan {
             loses_power: chance.per_mille(600),
             parts_per_mille: chance.one(&[0, 200, 1000]),
             early_per_mille: chance.one(&[0, 300]),
+            bump: None,
         }
     }
 

@@ -26,6 +26,7 @@ use humboldt_stores::Stores;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 
+use crate::bump::{self, Tunnels};
 use crate::chance::Chance;
 use crate::client;
 use crate::operator;
@@ -59,6 +60,8 @@ pub(crate) struct World {
     pub(crate) stores: Mutex<Stores>,
     /// Where the directories are.
     pub(crate) root: PathBuf,
+    /// Tunnels, and the servers at their ends.
+    pub(crate) tunnels: Option<Rc<Tunnels>>,
     crash: Rc<Notify>,
     logs: LogService,
     sink: Arc<LineSink>,
@@ -85,7 +88,9 @@ impl World {
         disk: &Arc<Disk>,
     ) -> Rc<Self> {
         let dirs = stores::all(plan);
-        let snapshot = configure(plan, plan.cache_mem, &dirs, log.folder);
+        let tunnels = plan.bump.as_ref();
+        let tunnels = tunnels.map(|bump| Tunnels::new(plan.seed, bump, life, log.folder));
+        let snapshot = configure(plan, tunnels.as_deref(), plan.cache_mem, &dirs, log.folder);
         let config = &snapshot.config;
         let logs = LogService::start().expect("a log thread");
         let options = SinkOptions { cores: plan.cores, ..SinkOptions::default() };
@@ -117,6 +122,7 @@ impl World {
             dirs: dirs.into(),
             stores: stores.into(),
             root: log.folder.to_owned(),
+            tunnels,
             crash,
             logs,
             sink,
@@ -149,20 +155,29 @@ impl World {
             });
             Ok(exchange)
         }));
+        if let Some(tunnels) = &self.tunnels {
+            tunnels.connect(core, &self.site, &self.plan);
+        }
         let (plan, site) = (Rc::clone(&self.plan), Rc::clone(&self.site));
-        let chance = Rc::clone(&self.chance);
+        let (chance, tunnels) = (Rc::clone(&self.chance), self.tunnels.clone());
         core.use_names(Box::new(move |host| {
             let mut chance = chance.borrow_mut();
             let wait = chance.delay(plan.server_ms.min(2_000));
             let fails = chance.per_mille(plan.names_fail_per_mille);
             let is_bad = plan.egress && host == "h2.sim" && chance.per_mille(500);
             let number = host.as_bytes().get(1).map_or(0, |digit| digit - b'0');
-            let (site, host) = (Rc::clone(&site), host.to_owned());
+            let (site, host, tunnels) = (Rc::clone(&site), host.to_owned(), tunnels.clone());
             Box::pin(async move {
                 tokio::time::sleep(wait).await;
                 if fails {
                     site.host_is_in_trouble(&host);
+                    if let Some(tunnels) = &tunnels {
+                        tunnels.name_fails(&host);
+                    }
                     return Err(DnsError::Timeout);
+                }
+                if let Some(ip) = tunnels.as_ref().and_then(|tunnels| tunnels.address_of(&host)) {
+                    return Ok(Arc::from([IpAddr::V4(ip)]));
                 }
                 let good = IpAddr::V4(Ipv4Addr::new(192, 0, 2, number));
                 Ok(Arc::from([if is_bad { DENIED } else { good }]))
@@ -175,7 +190,11 @@ impl World {
         if let Some(dirs) = dirs {
             self.dirs.replace(dirs);
         }
-        let snapshot = configure(&self.plan, cache_mem, &self.dirs.borrow(), &self.root);
+        if let Some(tunnels) = &self.tunnels {
+            tunnels.change_rules();
+        }
+        let tunnels = self.tunnels.as_deref();
+        let snapshot = configure(&self.plan, tunnels, cache_mem, &self.dirs.borrow(), &self.root);
         self.shared.replace(Arc::clone(&snapshot), vec![access_log(&self.sink)]);
         self.cores.iter().for_each(|core| core.reconfigure());
         stores::reconfigure(self, &snapshot.config).await;
@@ -224,6 +243,14 @@ impl World {
         let clients: Vec<JoinHandle<()>> = (0..self.plan.clients as u64)
             .map(|number| tokio::task::spawn_local(client::run(Rc::clone(self), number)))
             .collect();
+        let tunnels = self.tunnels.iter().flat_map(|tunnels| {
+            let count = self.plan.bump.as_ref().map_or(0, |bump| bump.clients);
+            (0..count).map(|number| {
+                let (world, tunnels) = (Rc::clone(self), Rc::clone(tunnels));
+                tokio::task::spawn_local(bump::run(world, tunnels, number))
+            })
+        });
+        let clients: Vec<JoinHandle<()>> = clients.into_iter().chain(tunnels).collect();
         for client in clients {
             if let Err(error) = client.await {
                 self.site.wrong(format!("the simulation failed: {error}"));
@@ -240,6 +267,18 @@ impl World {
 
     /// Whatever was done for the clients ends with them.
     async fn become_quiet(&self) {
+        if let Some(tunnels) = &self.tunnels {
+            self.cores.iter().for_each(|core| _ = core.pool.clear());
+            let quiet = async {
+                while tunnels.check_end(&self.cores).is_err() {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let is_late = tokio::time::timeout(QUIET, quiet).await.is_err();
+            if let (true, Err(what)) = (is_late, tunnels.check_end(&self.cores)) {
+                self.site.wrong(what);
+            }
+        }
         let cache = &self.shared.cache;
         let bytes = || cache.mem().in_flight_bytes();
         let is_quiet = || cache.in_flight().is_empty() && self.asking.get() == 0 && bytes() == 0;
@@ -277,13 +316,21 @@ impl World {
         }
         let text = std::fs::read_to_string(log.folder.join("access.log")).unwrap_or_default();
         let mut lines = BTreeMap::<u64, usize>::new();
-        for id in text.lines().filter_map(|line| line.trim().parse().ok()) {
-            *lines.entry(id).or_default() += 1;
+        let mut told: Vec<&str> = text.lines().collect();
+        told.sort_unstable();
+        for line in told {
+            trace::line(|| format!("log: {line}"));
+            if let Some(Ok(id)) = line.split_whitespace().next().map(str::parse) {
+                *lines.entry(id).or_default() += 1;
+            }
+        }
+        for (id, count) in lines.iter().filter(|(_, count)| **count > 1) {
+            self.site.wrong(format!("request {id} has {count} lines in access.log"));
         }
         for id in self.site.take_begun() {
             let count = lines.get(&id).copied().unwrap_or(0);
-            if count != 1 {
-                self.site.wrong(format!("request {id} has {count} lines in access.log"));
+            if count == 0 {
+                self.site.wrong(format!("request {id} has 0 lines in access.log"));
             }
         }
     }
@@ -307,9 +354,10 @@ async fn maintain(shared: Arc<Shared>) {
     }
 }
 
-/// A log with the number of each request.
+/// A log with the number of each request, and how it ended.
 fn access_log(sink: &Arc<LineSink>) -> AccessLog {
-    let format = LogFormat::compile("%{X-Id}>h").expect("a format");
+    let format =
+        LogFormat::compile("%{X-Id}>h %Ss/%>Hs %err_detail %ssl::bump_mode").expect("a format");
     AccessLog {
         sink: Some(Arc::clone(sink)),
         format: AccessFormat::Template(format),
@@ -319,8 +367,18 @@ fn access_log(sink: &Arc<LineSink>) -> AccessLog {
 }
 
 /// The configuration of a plan.
-fn configure(plan: &Plan, cache_mem: &str, dirs: &Dirs, root: &Path) -> Arc<Snapshot> {
-    let mut text = String::from("http_port 3128\nvisible_hostname proxy.sim\n");
+fn configure(
+    plan: &Plan,
+    tunnels: Option<&Tunnels>,
+    cache_mem: &str,
+    dirs: &Dirs,
+    root: &Path,
+) -> Arc<Snapshot> {
+    let (port, rules) = match tunnels {
+        Some(tunnels) => tunnels.lines(root),
+        None => ("http_port 3128\n".to_owned(), String::new()),
+    };
+    let mut text = port + "visible_hostname proxy.sim\n" + &rules;
     text += &format!("cache_mem {cache_mem}\n");
     text += &format!("maximum_object_size_in_memory {}\n", plan.in_memory_max);
     text += "maximum_object_size 8 MB\n";

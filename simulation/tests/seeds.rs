@@ -50,6 +50,15 @@ fn nothing_is_wrong_under_any_seed() {
         ("losses of power", 50),
         ("ends of the process", 50),
         ("operations of disks", 100_000),
+        ("tunnels", 2_000),
+        ("tunnels spliced", 500),
+        ("tunnels bumped", 500),
+        ("tunnels closed without a byte", 200),
+        ("tunnels refused", 20),
+        ("answers in tunnels", 500),
+        ("pages in tunnels", 200),
+        ("faults forgiven", 20),
+        ("servers with TLS that fail", 100),
     ] {
         assert!(count(&text, name) >= least, "{name}: {text}");
     }

@@ -8,7 +8,6 @@
 mod client;
 mod pipe;
 mod server;
-mod watched;
 
 pub use client::{Answer, Client, ClientSide, End, client};
 pub use pipe::Pipe;

@@ -11,7 +11,6 @@ use humboldt_base::counters::Counter;
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_sys::splice::{SplicePipe, is_missing, is_unable};
-use humboldt_sys::tcp::unacknowledged_bytes;
 
 use crate::client::{BROKEN, CLOSED, Socket};
 use crate::io::CoreIo;
@@ -97,6 +96,11 @@ impl TunnelEnd {
         &self.early
     }
 
+    /// Takes them, so that the other end does not get them.
+    pub fn take_early_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.early)
+    }
+
     /// Reads more of them, once. `Ok(false)`: it sends no more.
     pub async fn read_early(&mut self, io: &CoreIo) -> io::Result<bool> {
         let Self { early, wire, .. } = self;
@@ -174,7 +178,7 @@ impl Wire {
     async fn delivered(&self) {
         let Ok(stream) = self.stream() else { return };
         let taken = async {
-            while stream.has_reset() && unacknowledged_bytes(stream).is_ok_and(|bytes| bytes > 0) {
+            while stream.has_reset() && stream.unacknowledged_bytes().is_ok_and(|bytes| bytes > 0) {
                 tokio::time::sleep(LAST_BYTES_LOOK).await;
             }
         };
@@ -190,7 +194,7 @@ impl Wire {
         if let Ok(stream) = self.stream()
             && stream.has_reset()
         {
-            _ = humboldt_sys::tcp::reset_on_close(stream);
+            _ = stream.reset_on_close();
         }
     }
 

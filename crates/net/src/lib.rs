@@ -8,6 +8,7 @@ pub mod dns;
 pub mod icp;
 pub mod listener;
 pub mod marks;
+pub mod memory;
 mod own_address;
 pub mod pool;
 mod port_owner;
@@ -17,6 +18,7 @@ mod splice;
 mod stream;
 pub mod tls;
 pub mod unix_socket;
+pub mod watched;
 
 pub use own_address::is_own_address;
 pub use special_use::{is_private_network, special_use};

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use hashbrown::{Equivalent, HashMap};
-use humboldt_sys::tcp::{self, PeerState};
+use humboldt_sys::tcp::PeerState;
 use tokio::io::Interest;
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ impl Poolable for Stream {
         if let Self::Tls(tls) = self {
             return tls.is_quiet();
         }
-        let happened = self.try_io(Interest::READABLE, || match tcp::peer_state(self) {
+        let happened = self.try_io(Interest::READABLE, || match self.peer_state() {
             PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
             state @ (PeerState::Sent | PeerState::Closed) => Ok(state),
         });

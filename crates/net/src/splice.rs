@@ -14,7 +14,7 @@ impl Stream {
     pub fn is_bare(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => true,
-            Self::Tls(_) => false,
+            Self::Tls(_) | Self::Memory(_) => false,
         }
     }
 

@@ -9,9 +9,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use humboldt_sys::splice;
+use humboldt_sys::tcp::{self, PeerState};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::memory::MemoryStream;
 use crate::tls::{TlsFacts, TlsStream};
 
 /// The address of an end that has none, on a Unix socket. No end of TCP has it.
@@ -29,6 +31,8 @@ pub enum Stream {
     Unix(UnixStream),
     /// TLS over one of the others. What the socket reports is about the bytes on the wire.
     Tls(Box<TlsStream>),
+    /// In memory, for simulations.
+    Memory(Box<MemoryStream>),
 }
 
 /// What is the same for every socket.
@@ -37,6 +41,7 @@ macro_rules! each {
         match $stream {
             Stream::Tcp($socket) => $do,
             Stream::Unix($socket) => $do,
+            Stream::Memory($socket) => $do,
             Stream::Tls(tls) => {
                 let $socket = tls.carrier();
                 $do
@@ -51,6 +56,7 @@ macro_rules! plain {
         match $stream {
             Stream::Tcp($socket) => $do,
             Stream::Unix($socket) => $do,
+            Stream::Memory($socket) => $do,
             Stream::Tls($tls) => $encrypted,
         }
     };
@@ -62,6 +68,7 @@ impl Stream {
         match self {
             Self::Tcp(socket) => socket.local_addr(),
             Self::Unix(_) => Ok(NO_ADDRESS),
+            Self::Memory(memory) => memory.local_addr(),
             Self::Tls(tls) => tls.carrier().local_addr(),
         }
     }
@@ -71,7 +78,7 @@ impl Stream {
     /// look whole when it is cut. With TLS the missing notice of the end (close_notify) tells.
     pub fn has_reset(&self) -> bool {
         match self {
-            Self::Tcp(_) | Self::Tls(_) => true,
+            Self::Tcp(_) | Self::Tls(_) | Self::Memory(_) => true,
             Self::Unix(_) => false,
         }
     }
@@ -133,7 +140,7 @@ impl Stream {
     /// [`Stream::poll_write_ready`] sends them.
     pub fn has_unsent(&self) -> bool {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tcp(_) | Self::Unix(_) | Self::Memory(_) => false,
             Self::Tls(tls) => tls.has_unsent(),
         }
     }
@@ -155,14 +162,14 @@ impl Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if let Self::Tls(_) = self {
+        if let Self::Tls(_) | Self::Memory(_) = self {
             return self.poll_read_shared(cx, buffer);
         }
         let mut read = ReadBuf::new(buffer);
         ready!(match self {
             Self::Tcp(socket) => Pin::new(socket).poll_read(cx, &mut read),
             Self::Unix(socket) => Pin::new(socket).poll_read(cx, &mut read),
-            Self::Tls(_) => Poll::Ready(Ok(())),
+            Self::Tls(_) | Self::Memory(_) => Poll::Ready(Ok(())),
         })?;
         Poll::Ready(Ok(read.filled().len()))
     }
@@ -178,6 +185,10 @@ impl Stream {
                     result => return Poll::Ready(result),
                 }
             },
+            Self::Memory(memory) => {
+                ready!(memory.poll_read_ready(cx))?;
+                Poll::Ready(memory.try_peek(buffer))
+            }
             Self::Tls(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
@@ -203,6 +214,7 @@ impl Stream {
         match self.socket() {
             Self::Tcp(socket) => socket.ready(interest).await,
             Self::Unix(socket) => socket.ready(interest).await,
+            Self::Memory(memory) => memory.ready(interest).await,
             Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -223,7 +235,11 @@ impl Stream {
         if let Self::Tls(tls) = self {
             ready!(tls.poll_end(cx))?;
         }
-        Poll::Ready(humboldt_sys::tcp::shutdown_write(self))
+        if let Self::Memory(memory) = self.socket() {
+            memory.shut_down();
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(tcp::shutdown_write(self))
     }
 
     /// The end of the stream means something: it is told only where the caller
@@ -244,15 +260,43 @@ impl Stream {
     /// The facts about its TLS, if it has any.
     pub fn tls(&self) -> Option<TlsFacts> {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Memory(_) => None,
             Self::Tls(tls) => Some(tls.facts()),
+        }
+    }
+
+    /// Looks at the socket without reading from it or waiting.
+    pub fn peer_state(&self) -> PeerState {
+        match self.socket() {
+            Self::Memory(memory) => memory.peer_state(),
+            _ => tcp::peer_state(self),
+        }
+    }
+
+    /// Makes the close of the socket a reset, which the other side does not take for an end in
+    /// order.
+    pub fn reset_on_close(&self) -> io::Result<()> {
+        match self.socket() {
+            Self::Memory(memory) => {
+                memory.reset_on_close();
+                Ok(())
+            }
+            _ => tcp::reset_on_close(self),
+        }
+    }
+
+    /// Bytes on the wire that the other side's system has not acknowledged.
+    pub fn unacknowledged_bytes(&self) -> io::Result<usize> {
+        match self.socket() {
+            Self::Memory(memory) => Ok(memory.unread_bytes()),
+            _ => tcp::unacknowledged_bytes(self),
         }
     }
 
     /// The stream of the socket itself.
     fn socket(&self) -> &Self {
         match self {
-            Self::Tcp(_) | Self::Unix(_) => self,
+            Self::Tcp(_) | Self::Unix(_) | Self::Memory(_) => self,
             Self::Tls(tls) => tls.carrier().socket(),
         }
     }
@@ -270,6 +314,12 @@ impl From<UnixStream> for Stream {
     }
 }
 
+impl From<MemoryStream> for Stream {
+    fn from(memory: MemoryStream) -> Self {
+        Self::Memory(Box::new(memory))
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         each!(self, socket => socket.as_fd())
@@ -284,7 +334,6 @@ impl AsRawFd for Stream {
 
 #[cfg(test)]
 mod tests {
-    use humboldt_sys::tcp::{PeerState, peer_state, unacknowledged_bytes};
     use std::future::poll_fn;
     use tokio::net::{TcpListener, UnixListener};
 
@@ -303,6 +352,11 @@ mod tests {
         let listener = UnixListener::bind(&path).expect("a socket");
         let (ours, theirs) = tokio::join!(UnixStream::connect(&path), listener.accept());
         (ours.expect("connected").into(), theirs.expect("accepted").0.into())
+    }
+
+    fn in_memory() -> (Stream, Stream) {
+        let (ours, theirs) = MemoryStream::pair(NO_ADDRESS, NO_ADDRESS).expect("a descriptor");
+        (ours.into(), theirs.into())
     }
 
     /// Reads as a stream's only user does, to the end.
@@ -337,13 +391,13 @@ mod tests {
 
     /// What the system knows of a connection is seen on its socket.
     async fn tells_of_the_other_side((ours, theirs): (Stream, Stream)) {
-        assert_eq!(peer_state(&ours), PeerState::Quiet);
-        let unread = ours.try_io(Interest::READABLE, || Ok(peer_state(&ours)));
+        assert_eq!(ours.peer_state(), PeerState::Quiet);
+        let unread = ours.try_io(Interest::READABLE, || Ok(ours.peer_state()));
         assert!(unread.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
         theirs.try_write(b"x").expect("written");
         poll_fn(|cx| ours.poll_read_ready(cx)).await.expect("readable");
-        assert_eq!(peer_state(&ours), PeerState::Sent);
-        assert!(unacknowledged_bytes(&ours).is_ok_and(|bytes| bytes == 0));
+        assert_eq!(ours.peer_state(), PeerState::Sent);
+        assert!(ours.unacknowledged_bytes().is_ok_and(|bytes| bytes == 0));
         drop(theirs);
         // Although its byte was not read.
         assert!(ours.ready(Interest::PRIORITY).await.expect("an event").is_read_closed());
@@ -351,8 +405,12 @@ mod tests {
 
     #[tokio::test]
     async fn every_carrier_behaves_alike() {
-        for n in 0..2 {
-            let pair = async || if n == 0 { over_tcp().await } else { over_unix().await };
+        for n in 0..3 {
+            let pair = async || match n {
+                0 => over_tcp().await,
+                1 => over_unix().await,
+                _ => in_memory(),
+            };
             carries_bytes_and_their_end(pair().await).await;
             tells_of_the_other_side(pair().await).await;
         }

@@ -11,7 +11,8 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{Counter, Counters};
 use humboldt_exchange::buffers::READ_BYTES;
 use humboldt_exchange::{CoreIo, ServerExchange};
-use humboldt_net::connect::{self, ConnectError, ConnectOptions};
+use humboldt_net::Stream;
+use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
 use humboldt_net::dns::{Answer, Asker, DnsError, NameAnswer, Resolver};
 use humboldt_net::pool::Pool;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
@@ -55,6 +56,13 @@ const TUNNEL_CHECKS_MAX: usize = 16;
 /// Connects to servers in memory, by address.
 pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError>>;
 
+/// Connects to servers at the other end of a stream in memory, by address; `None`: there is none,
+/// and the [`Network`] is asked.
+pub type Wires = Box<dyn Fn(SocketAddr) -> Option<Connecting>>;
+
+/// A connection that is being made.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>;
+
 /// Looks up names without name servers.
 pub type NamesInMemory = Box<dyn Fn(&str) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
@@ -77,6 +85,8 @@ pub struct Core {
     requests: Cell<u64>,
     /// Servers in memory that replace real ones in tests.
     network: RefCell<Option<Network>>,
+    /// The same as streams, over which TLS is spoken.
+    wires: RefCell<Option<Wires>>,
     /// Names that replace those of name servers in a simulation.
     names: RefCell<Option<NamesInMemory>>,
     /// Descriptors from this number on are kept free. A new descriptor gets the lowest free number,
@@ -118,6 +128,7 @@ impl Core {
             connections: Cell::new(0),
             requests: Cell::new(0),
             network: RefCell::new(None),
+            wires: RefCell::new(None),
             names: RefCell::new(None),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
@@ -258,6 +269,18 @@ impl Core {
         self.network.replace(Some(network));
     }
 
+    /// Makes connections lead to the ends of streams in memory from now on, where there are any.
+    // tidy: public, because the simulation uses it
+    pub fn use_wires(&self, wires: Wires) {
+        self.wires.replace(Some(wires));
+    }
+
+    /// Handshakes of clients that are under way.
+    // tidy: public, because the simulation uses it
+    pub fn handshakes(&self) -> usize {
+        self.handshakes.len()
+    }
+
     /// Makes look-ups ask `names` from now on.
     // tidy: public, because the simulation uses it
     pub fn use_names(&self, names: NamesInMemory) {
@@ -279,20 +302,39 @@ impl Core {
         tls: Option<Secure<'_>>,
         read_timeout: Duration,
     ) -> Result<(ServerExchange, Option<Seen>), ConnectError> {
-        if let Some(network) = &*self.network.borrow() {
-            let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
+        let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
+        let is_wired = peer.is_some_and(|peer| self.wire_to(peer).is_some());
+        if let (false, Some(network)) = (is_wired, &*self.network.borrow()) {
             let mut server = network(peer.ok_or(ConnectError::NoAddress)?)?;
             server.wait_at_most(read_timeout);
             return Ok((server, None));
         }
         let (connected, seen) = match tls {
             Some(secure) => Box::pin(secure.connect(self, addresses, port, options)).await?,
-            None => {
-                let connecting = || connect::connect(addresses, port, options);
-                (self.with_room(connecting, connect::is_short).await?, None)
-            }
+            None => (self.dial(addresses, port, options).await?, None),
         };
         Ok((ServerExchange::new(&self.io, connected, false, read_timeout), seen))
+    }
+
+    /// Connects to one of the addresses. If no descriptor is free, idle connections are closed.
+    pub(crate) async fn dial(
+        &self,
+        addresses: &[IpAddr],
+        port: u16,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
+        if let Some((peer, wire)) = peer.and_then(|peer| Some((peer, self.wire_to(peer)?))) {
+            let connected = tokio::time::timeout(options.timeout, wire).await;
+            let stream = connected.unwrap_or(Err(ConnectError::Timeout))?;
+            return Ok(Connected { stream, peer });
+        }
+        let connecting = || connect::connect(addresses, port, options);
+        self.with_room(connecting, connect::is_short).await
+    }
+
+    fn wire_to(&self, peer: SocketAddr) -> Option<Connecting> {
+        self.wires.borrow().as_ref().and_then(|wires| wires(peer))
     }
 
     /// Looks up a name. If no descriptor is free, idle connections are closed.

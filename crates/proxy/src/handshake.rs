@@ -78,6 +78,11 @@ impl Handshakes {
         Place { line: self, gives_way }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.line.borrow().len()
+    }
+
     /// Whether a failure is told in the log now: then how many were not told before it.
     fn tells(&self, now: UnixMillis) -> Option<u64> {
         let since_ms = self.told.get().map(|told| now.0.abs_diff(told.0));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use humboldt_base::bump::ServerIdentity;
 use humboldt_net::Stream;
-use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
+use humboldt_net::connect::{ConnectError, ConnectOptions, Connected};
 use humboldt_net::tls;
 use humboldt_runtime::turns;
 use humboldt_tls::{CertificateFault, ClientSide, Fault};
@@ -91,8 +91,7 @@ impl Secure<'_> {
         for _ in 0..=CONNECTIONS_AFTER_FAULT_MAX {
             let timeout = deadline.saturating_duration_since(Instant::now());
             let options = ConnectOptions { timeout, ..options.clone() };
-            let connecting = || connect::connect(&others, port, &options);
-            let connected = match core.with_room(connecting, connect::is_short).await {
+            let connected = match core.dial(&others, port, &options).await {
                 Ok(connected) => connected,
                 Err(error) => return Err(failed.unwrap_or(error)),
             };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
-use humboldt_sys::tcp::{PeerState, peer_state};
+use humboldt_sys::tcp::PeerState;
 use tokio::io::Interest;
 
 use super::socket::{BROKEN, CLOSED, Socket};
@@ -70,7 +70,7 @@ async fn in_doubt(stream: &Stream, half_closed: bool) -> Option<Doubt> {
         if ready.is_read_closed() {
             return half_closed.then_some(Doubt::HalfClosed);
         }
-        let unread = stream.try_io(Interest::READABLE, || match peer_state(stream) {
+        let unread = stream.try_io(Interest::READABLE, || match stream.peer_state() {
             PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
             PeerState::Sent | PeerState::Closed => Ok(()),
         });

@@ -566,7 +566,7 @@ impl H1Client {
     /// the client must not take a part for the whole.
     fn reset_if_endless(&self) {
         if self.framing == Framing::UntilClose && !self.encoder.is_finished() {
-            _ = humboldt_sys::tcp::reset_on_close(&self.socket.stream);
+            _ = self.socket.stream.reset_on_close();
         }
     }
 
@@ -583,7 +583,7 @@ impl H1Client {
         if self.is_held_back() {
             return None;
         }
-        humboldt_sys::tcp::unacknowledged_bytes(&self.socket.stream).ok()
+        self.socket.stream.unacknowledged_bytes().ok()
     }
 
     pub(super) fn is_over_lifetime(&self) -> bool {

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, ResponseHead};
+use humboldt_net::watched::Watched;
 
 use super::pipe::Pipe;
-use super::watched::Watched;
 use crate::client::{BodyFault, ClientExchange, ClientLost, ResetReason};
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, collect};
 use crate::is_bodiless_status;

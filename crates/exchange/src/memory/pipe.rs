@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::watched::Watched;
+use humboldt_net::watched::Watched;
 
 /// Bytes of another protocol, both ways: one end of a tunnel.
 pub struct Pipe {

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use humboldt_http::h1::{BodyError, EncodeError};
 use humboldt_http::{FieldName, Fields, HeadLimits, Method, ResponseHead};
+use humboldt_net::watched::Watched;
 use humboldt_store::FlowWriter;
 use tokio::time::Sleep;
 
 use super::pipe::Pipe;
-use super::watched::Watched;
 use crate::head::{AskHead, BodyLength, BodyPart};
 use crate::server::{Announced, ServerError, ServerExchange};
 use crate::tunnel::TunnelEnd;
