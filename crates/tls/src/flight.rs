@@ -15,6 +15,12 @@ pub const FLIGHT_BYTES_MAX: usize = 96 * 1024;
 const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 
+/// The random number of a ServerHello that asks for another first message (RFC 8446 4.1.3).
+const ASKS_AGAIN: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS13: u16 = 0x0304;
 
@@ -30,6 +36,13 @@ pub enum ServerFlight {
         /// Its certificates, its own first. `None`: it shows none that could be seen, with TLS 1.3
         /// or where an earlier session goes on.
         chain: Option<Vec<CertificateDer<'static>>>,
+    },
+    /// It asks for another first message (HelloRetryRequest).
+    AsksAgain {
+        /// As above.
+        version: u16,
+        /// As above.
+        cipher: u16,
     },
     /// It refuses, with this alert.
     Refused(u8),
@@ -59,7 +72,11 @@ fn read(bytes: &[u8]) -> Result<Option<ServerFlight>, NotTls> {
             let Next::Message(SERVER_HELLO, content) = next else {
                 return Err(NotTls::Broken("it is no ServerHello"));
             };
-            let chosen = parse_hello(Reader(&content))?;
+            let (chosen, asks_again) = parse_hello(Reader(&content))?;
+            if asks_again {
+                let (version, cipher) = chosen;
+                return Ok(Some(ServerFlight::AsksAgain { version, cipher }));
+            }
             if chosen.0 >= TLS13 {
                 let (version, cipher) = chosen;
                 return Ok(Some(ServerFlight::Chosen { version, cipher, chain: None }));
@@ -155,10 +172,11 @@ impl Messages<'_> {
 
 const CLOSE_NOTIFY: u8 = 0;
 
-/// The version and the cipher that a server has chosen.
-fn parse_hello(mut reader: Reader<'_>) -> Result<(u16, u16), NotTls> {
+/// The version and the cipher that a server has chosen, and whether it asks for another first
+/// message.
+fn parse_hello(mut reader: Reader<'_>) -> Result<((u16, u16), bool), NotTls> {
     let mut version = reader.u16()?;
-    reader.bytes(32)?;
+    let asks_again = reader.bytes(ASKS_AGAIN.len())? == ASKS_AGAIN;
     reader.vector8()?;
     let cipher = reader.u16()?;
     reader.u8()?;
@@ -175,7 +193,7 @@ fn parse_hello(mut reader: Reader<'_>) -> Result<(u16, u16), NotTls> {
             }
         }
     }
-    Ok((version, cipher))
+    Ok(((version, cipher), asks_again))
 }
 
 #[cfg(test)]

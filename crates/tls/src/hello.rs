@@ -4,13 +4,18 @@
 use humboldt_base::bump::ClientHello;
 use rustls::pki_types::ServerName;
 
-use crate::records::{HANDSHAKE, MESSAGE_HEAD_BYTES, NotTls, Reader, Record, record};
+use crate::records::{
+    CHANGE_CIPHER_SPEC, HANDSHAKE, MESSAGE_HEAD_BYTES, NotTls, Reader, Record, record,
+};
 
 /// Most bytes of a first message, with the heads of its records.
 pub const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 /// The kind of the message.
 const CLIENT_HELLO: u8 = 1;
+
+/// The kind of records with data.
+const APPLICATION_DATA: u8 = 23;
 
 /// Extensions (RFC 6066 3, RFC 7301, RFC 8446 4.2.1, RFC 9849).
 const SERVER_NAME: u16 = 0;
@@ -41,6 +46,36 @@ pub fn read_client_hello(bytes: &[u8]) -> Result<Option<(ClientHello, usize)>, N
     };
     hello.record_version = found.version;
     Ok(Some((hello, found.end)))
+}
+
+/// Most bytes of a client between its first message and the end of its second one: records of
+/// early data may lie between.
+pub const SECOND_HELLO_BYTES_MAX: usize = 128 * 1024;
+
+/// Reads the message that a client sends because its server has asked for another first one, from
+/// the bytes behind the first; `None`: more bytes are needed. The change of the cipher and early
+/// data may come before it (RFC 8446 4.2.10 and D.4).
+///
+/// # Errors
+/// The bytes are no such message, or one that is too long.
+pub fn read_second_hello(bytes: &[u8]) -> Result<Option<ClientHello>, NotTls> {
+    let mut rest = bytes.get(..SECOND_HELLO_BYTES_MAX).unwrap_or(bytes);
+    while let Some(CHANGE_CIPHER_SPEC | APPLICATION_DATA) = rest.first().copied() {
+        let Some((&[_, _, _, high, low], content)) = rest.split_first_chunk() else { break };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        match content.get(length..) {
+            Some(behind) => rest = behind,
+            None => break,
+        }
+    }
+    let hello = match rest.first().copied() {
+        None | Some(CHANGE_CIPHER_SPEC | APPLICATION_DATA) => None,
+        Some(_) => read_client_hello(rest)?,
+    };
+    match hello {
+        None if bytes.len() >= SECOND_HELLO_BYTES_MAX => Err(NotTls::TooLong),
+        hello => Ok(hello.map(|(hello, _)| hello)),
+    }
 }
 
 /// Where a whole message is.

@@ -36,7 +36,7 @@ pub use error::{SetupError, SetupProblem};
 pub use fault::{CertificateFault, Fault};
 pub use files::{Files, OnDisk};
 pub use flight::{FLIGHT_BYTES_MAX, ServerFlight, read_server_flight};
-pub use hello::{HELLO_BYTES_MAX, read_client_hello};
+pub use hello::{HELLO_BYTES_MAX, SECOND_HELLO_BYTES_MAX, read_client_hello, read_second_hello};
 pub use identity::Identified;
 pub use records::NotTls;
 pub use server::ServerSide;

@@ -330,3 +330,62 @@ fn a_parent_in_place_of_the_server_is_looked_at_and_its_name_is_not_shown() {
     });
     assert_eq!(setup.get(&setup.url("other.test", "/a")), (200, "hello".to_owned()));
 }
+
+/// A ServerHello that asks for another first message (HelloRetryRequest), with the group P-384.
+fn retry_request() -> Vec<u8> {
+    const RANDOM: [u8; 32] = [
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8,
+        0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8,
+        0x33, 0x9c,
+    ];
+    // Version, random number, session, cipher, compression, extensions: version 1.3, the group.
+    let extensions = [0, 43, 0, 2, 3, 4, 0, 51, 0, 2, 0, 24];
+    let hello = [&[3, 3][..], &RANDOM, &[0, 0x13, 0x01, 0, 0, extensions.len() as u8], &extensions]
+        .concat();
+    let message = [&[2, 0, 0, hello.len() as u8][..], &hello].concat();
+    [&[22, 3, 3, 0, message.len() as u8][..], &message].concat()
+}
+
+#[test]
+fn the_second_message_of_a_client_has_the_name_of_the_first() {
+    let change = [20, 3, 3, 0, 1, 1];
+    for way in [
+        "acl step1 at_step SslBump1\nssl_bump peek step1\nssl_bump splice all",
+        "ssl_bump peek all\nssl_bump splice all",
+    ] {
+        for (second, passes) in [("site.test", true), ("other.test", false)] {
+            let setup = Setup::new(way);
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let place = format!("site.test:{}", listener.local_addr().expect("a port").port());
+            let mut client = setup.proxy.client();
+            client.send(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n"));
+            assert_eq!(client.head().word(1), "200");
+            let first = client_hello("site.test");
+            client.send(&first);
+            let (mut server, _) = listener.accept().expect("a connection");
+            let mut got = vec![0; first.len()];
+            server.read_exact(&mut got).expect("the first message");
+            assert_eq!(got, first);
+            let asked = retry_request();
+            server.write_all(&asked).expect("written");
+            assert_eq!(client.bytes(asked.len()), asked, "{way}");
+            let hello = [&change[..], &client_hello(second)].concat();
+            // In two parts.
+            client.send(&hello[..100]);
+            client.send(&hello[100..]);
+            if passes {
+                let mut got = vec![0; hello.len()];
+                server.read_exact(&mut got).expect("the second message");
+                assert_eq!(got, hello);
+                server.write_all(b"more").expect("written");
+                assert_eq!(client.bytes(4), b"more");
+            } else {
+                let mut got = Vec::new();
+                let _ = server.read_to_end(&mut got);
+                assert!(got.is_empty(), "{way}: nothing of it reaches the server");
+                assert!(client.closes());
+                assert!(setup.logged("CONNECT").contains("tunnel_without_tls"), "{way}");
+            }
+        }
+    }
+}

@@ -73,8 +73,25 @@ pub(crate) struct Way {
     pub(crate) server: TunnelEnd,
     /// For the line in access.log.
     pub(crate) outcome: Outcome,
+    /// The client's end, if it has been taken already.
+    client: Option<TunnelEnd>,
     source: delays::Source,
     _place: Option<TunnelPlace>,
+}
+
+impl Way {
+    /// Takes the client's end.
+    pub(crate) fn take_client(&mut self, transaction: &mut Transaction<'_>) -> TunnelEnd {
+        self.client.take().unwrap_or_else(|| {
+            delays::apply_to_tunnel(transaction.client, transaction.request, self.source);
+            transaction.client.tunnel()
+        })
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_client_back(&mut self, client: TunnelEnd) {
+        self.client = Some(client);
+    }
 }
 
 /// Opens a tunnel that its client has been promised already: without one, the connection ends.
@@ -93,7 +110,7 @@ pub(crate) async fn open_promised(
         Some(Ok(Opened::Tunnel(server))) => {
             let (server, source) = (server.into_tunnel(), report.source());
             let outcome = Outcome::miss(Tag::Tunnel, 200, Some(report.route()));
-            Ok(Way { server, outcome, source, _place: place })
+            Ok(Way { server, outcome, client: None, source, _place: place })
         }
         Some(Ok(Opened::Refused(answer))) => {
             Err(outcome(answer.head.status).without_answer(Cut::NoServer))
@@ -121,12 +138,17 @@ pub(crate) fn refused(core: &Core, refusal: Refusal) -> Outcome {
 /// name that the client asks for in TLS, of which the rules are asked too.
 pub(crate) async fn serve_promised(
     transaction: &mut Transaction<'_>,
-    way: Way,
+    mut way: Way,
     named: Option<&Request>,
 ) -> Outcome {
-    let Way { server, outcome, source, _place } = way;
-    delays::apply_to_tunnel(transaction.client, transaction.request, source);
-    relay_bytes(transaction, None, named, server, outcome).await
+    let client = way.take_client(transaction);
+    let Way { server, outcome, _place, .. } = way;
+    relay_bytes(transaction, None, named, (client, server), outcome).await
+}
+
+/// The longest time in which nothing moves through a tunnel.
+pub(crate) fn idle_time(request: &Request) -> Duration {
+    request.snapshot().config.read_timeout.max(IDLE_MIN)
 }
 
 /// The answer to CONNECT.
@@ -184,22 +206,20 @@ pub(crate) async fn carry(
         outcome.end(Some(lost.into()));
         return outcome;
     }
-    relay_bytes(transaction, protocols.as_deref(), None, server, outcome).await
+    let ends = (transaction.client.tunnel(), server);
+    relay_bytes(transaction, protocols.as_deref(), None, ends, outcome).await
 }
 
-/// Moves bytes until the tunnel ends.
+/// Moves bytes between the client's and the server's end until the tunnel ends.
 async fn relay_bytes(
     transaction: &mut Transaction<'_>,
     upgrade: Option<&[u8]>,
     named: Option<&Request>,
-    server: TunnelEnd,
+    ends: (TunnelEnd, TunnelEnd),
     mut outcome: Outcome,
 ) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
-    let config = &request.snapshot().config;
-    let idle = config.read_timeout.max(IDLE_MIN);
-    let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
-    let ends = (transaction.client.tunnel(), server);
+    let limits = TunnelLimits { idle: idle_time(request), client_fin: CLIENT_FIN };
     let peer = outcome.route.as_ref().and_then(RouteTaken::server_ip);
     let why = RefCell::new(None);
     let refused = async {

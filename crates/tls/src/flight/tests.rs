@@ -152,3 +152,16 @@ fn the_length_is_bounded() {
         [record_of(HANDSHAKE, &hello()), record_of(HANDSHAKE, &message(CERTIFICATE, &list))];
     assert_eq!(read_server_flight(&bytes.concat()), Err(NotTls::TooLong));
 }
+
+#[test]
+fn a_server_may_ask_for_another_message() {
+    let hello = |random: &[u8]| {
+        let versions = [0, 43, 0, 2, 3, 4];
+        let body = [&[3, 3][..], random, &[0, 0x13, 0x01, 0, 0, 6], &versions].concat();
+        record_of(HANDSHAKE, &message(SERVER_HELLO, &body))
+    };
+    let asks = ServerFlight::AsksAgain { version: TLS13, cipher: 0x1301 };
+    assert_eq!(read_whole(&hello(&ASKS_AGAIN)), Ok(asks));
+    let other = ServerFlight::Chosen { version: TLS13, cipher: 0x1301, chain: None };
+    assert_eq!(read_whole(&hello(&[7; 32])), Ok(other));
+}

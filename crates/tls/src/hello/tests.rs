@@ -295,3 +295,26 @@ fn one_of_many_extensions_that_is_there_twice_is_found() {
     let twice = [&many[..], &extension(100, &[])].concat();
     assert!(is_broken(read(&records(&message(&body(&twice)), 16_384))));
 }
+
+#[test]
+fn a_second_message_may_come_behind_early_data() {
+    let name = |bytes: &[u8]| {
+        let read = read_second_hello(bytes);
+        read.map(|hello| hello.map(|hello| hello.sni.unwrap_or_default().to_string()))
+    };
+    let hello = of_rustls("www.a.test");
+    let change = [CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];
+    let early = [&[APPLICATION_DATA, 3, 3, 0, 50][..], &[9; 50]].concat();
+    for before in [&[][..], &change, &early, &[&early[..], &change].concat()] {
+        let bytes = [before, &hello].concat();
+        assert_eq!(name(&bytes), Ok(Some("www.a.test".to_owned())));
+        for end in 0..bytes.len() {
+            assert_eq!(name(&bytes[..end]), Ok(None), "{end}");
+        }
+    }
+    let alert = [21, 3, 3, 0, 2, 2, 47];
+    assert!(matches!(name(&alert), Err(NotTls::Broken(_))));
+    assert!(matches!(name(&[&change[..], b"GET "].concat()), Err(NotTls::OtherProtocol)));
+    let endless = early.repeat(SECOND_HELLO_BYTES_MAX / early.len() + 1);
+    assert_eq!(name(&endless), Err(NotTls::TooLong));
+}

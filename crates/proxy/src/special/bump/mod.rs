@@ -9,6 +9,7 @@
 mod hand_over;
 mod listen;
 mod names;
+mod retry;
 mod server;
 
 use std::any::Any;
@@ -163,7 +164,10 @@ async fn second_step(transaction: &mut Transaction<'_>, mut promised: Promised) 
         && bump::tunnels_others(request, error)
     {
         promised.steps.end(BumpAction::Splice);
-        return splice(transaction, promised.place, None).await;
+        return match tunnel::open_promised(transaction, promised.place).await {
+            Ok(way) => tunnel::serve_promised(transaction, way, None).await,
+            Err(outcome) => outcome,
+        };
     }
     let hello = match heard {
         Heard::Hello(hello) => hello,
@@ -233,7 +237,10 @@ async fn choose(
         }
         (BumpAction::Splice, None) => {
             steps.end(second);
-            splice(transaction, place, names.other).await
+            match tunnel::open_promised(transaction, place).await {
+                Ok(way) => server::pass(transaction, way, &steps, names.other).await,
+                Err(outcome) => outcome,
+            }
         }
         (BumpAction::Peek, None) => server::peek(transaction, &steps, place, names).await,
         (BumpAction::Bump | BumpAction::Stare, Some(refusal)) => {
@@ -310,18 +317,6 @@ fn verdict(failure: Failure) -> Verdict {
     match failure.refusal {
         Some(refusal) => Verdict::Refused(*refusal),
         None => Verdict::Failed(failure.page, failure.detail),
-    }
-}
-
-/// Lets the bytes pass unread. `other`: see [`tunnel::serve_promised`].
-async fn splice(
-    transaction: &mut Transaction<'_>,
-    place: Option<TunnelPlace>,
-    other: Option<&Request>,
-) -> Outcome {
-    match tunnel::open_promised(transaction, place).await {
-        Ok(way) => tunnel::serve_promised(transaction, way, other).await,
-        Err(outcome) => outcome,
     }
 }
 

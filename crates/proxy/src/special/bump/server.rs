@@ -21,9 +21,10 @@ use crate::outcome::{Fault, Outcome, RouteTaken};
 use crate::request::Request;
 use crate::rules::bump;
 use crate::secure::read_authorities;
-use crate::special::bump::Names;
 use crate::special::bump::hand_over::Own;
-use crate::special::tunnel;
+use crate::special::bump::retry;
+use crate::special::bump::Names;
+use crate::special::tunnel::{self, Way};
 use crate::transaction::Transaction;
 
 /// A server that has been connected to, and what it has shown.
@@ -100,13 +101,28 @@ pub(super) async fn peek(
         None => transaction.client_gone(way.outcome),
         Some(BumpAction::Splice) => {
             steps.end(BumpAction::Splice);
-            tunnel::serve_promised(transaction, way, names.other).await
+            pass(transaction, way, steps, names.other).await
         }
         Some(_) => {
             steps.end(BumpAction::Terminate);
             let cut = if is_hidden { Cut::CertificateHidden } else { Cut::Terminated };
             Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut)
         }
+    }
+}
+
+/// Lets the bytes of a tunnel pass, whose first message has been read. `other`: see
+/// [`tunnel::serve_promised`].
+pub(super) async fn pass(
+    transaction: &mut Transaction<'_>,
+    mut way: Way,
+    steps: &Steps,
+    other: Option<&Request>,
+) -> Outcome {
+    match retry::follow(transaction, &mut way, steps).await {
+        Ok(()) => tunnel::serve_promised(transaction, way, other).await,
+        Err(Cut::ClientGone) => transaction.client_gone(way.outcome),
+        Err(cut) => Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut),
     }
 }
 
@@ -154,7 +170,12 @@ fn failed(page: ErrorPage, why: &dyn std::fmt::Display) -> Failure {
 }
 
 fn identity(request: &Request, host: &[u8], flight: ServerFlight) -> Option<ServerIdentity> {
-    let ServerFlight::Chosen { version, cipher, chain } = flight else { return None };
+    let (version, cipher, chain) = match flight {
+        ServerFlight::Chosen { version, cipher, chain } => (version, cipher, chain),
+        // It is one of TLS 1.3, which hides its certificate.
+        ServerFlight::AsksAgain { version, cipher } => (version, cipher, None),
+        ServerFlight::Refused(_) => return None,
+    };
     let side = request.snapshot().tls.outgoing();
     let judged = chain.and_then(|chain| Some(side?.identify(host, &chain)?.identity));
     let cipher = cipher_name(cipher);
