@@ -88,7 +88,31 @@ impl Authority {
         Self::with(name, &["-addext", &format!("nameConstraints=critical,permitted;DNS:{domain}")])
     }
 
-    fn with(name: &str, options: &[&str]) -> Self {
+    /// An authority whose own certificate is signed by this one.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn below(&self, name: &str) -> Self {
+        let authority = Self::empty();
+        let (request, extensions) = (authority.path("ca.csr"), authority.path("extensions"));
+        let text = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n";
+        fs::write(&extensions, text).expect("a file of the authority");
+        let mut command = openssl("req");
+        command.args(["-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+        command.args(["-subj", &format!("/CN={name}")]);
+        command.arg("-keyout").arg(authority.path("ca.key")).arg("-out").arg(&request);
+        succeed(&mut command);
+        let mut command = openssl("x509");
+        command.args(["-req", "-days", "30", "-CAcreateserial", "-in"]).arg(&request);
+        command.arg("-CA").arg(self.ca()).arg("-CAkey").arg(self.path("ca.key"));
+        command.arg("-extfile").arg(&extensions).arg("-out").arg(authority.ca());
+        succeed(&mut command);
+        authority
+    }
+
+    /// A folder with all but a key and a certificate.
+    fn empty() -> Self {
         let authority = Self { folder: open_folder() };
         let dir = authority.folder.path().display().to_string();
         let write = |file: &str, text: &str| {
@@ -98,6 +122,11 @@ impl Authority {
         write("index", "");
         write("serial", "1000");
         write("crlnumber", "1000");
+        authority
+    }
+
+    fn with(name: &str, options: &[&str]) -> Self {
+        let authority = Self::empty();
         let mut command = openssl("req");
         command.args(["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
         command.args(["-days", "30", "-subj", &format!("/CN={name}")]);

@@ -2,6 +2,8 @@
 
 #[path = "interception/behind.rs"]
 mod behind;
+#[path = "interception/inside.rs"]
+mod inside;
 #[path = "interception/servers.rs"]
 mod servers;
 #[path = "interception/spaces.rs"]

@@ -277,11 +277,14 @@ async fn third_step(
     let core = transaction.core;
     let looking = Rc::new(named.looking());
     let looked = {
-        let look = Box::pin(server::look(core, &looking));
+        let look = Box::pin(unless_drained(core, server::look(core, &looking)));
         transaction.while_it_stays(look).await
     };
-    let Some((looked, route)) = looked else {
-        return transaction.client_gone(Outcome::local(Tag::None, 200));
+    let (looked, route) = match looked {
+        Some(Some(looked)) => looked,
+        // Nothing would be served inside.
+        Some(None) => return ended(core, None, Cut::ShutDown),
+        None => return transaction.client_gone(Outcome::local(Tag::None, 200)),
     };
     let seen = match &looked {
         Ok(looked) => looked.seen.as_deref(),
@@ -311,6 +314,19 @@ async fn third_step(
         }
     };
     decrypt(transaction, named, steps, place, content)
+}
+
+/// The result of `work`; `None` if the core drains before.
+async fn unless_drained<T>(core: &Core, work: impl Future<Output = T>) -> Option<T> {
+    let drained = core.io.drain.notified();
+    if core.io.is_draining() {
+        return None;
+    }
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = drained => None,
+    }
 }
 
 fn verdict(failure: Failure) -> Verdict {

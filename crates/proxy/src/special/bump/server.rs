@@ -23,7 +23,7 @@ use crate::rules::bump;
 use crate::secure::read_authorities;
 use crate::special::bump::hand_over::Own;
 use crate::special::bump::retry;
-use crate::special::bump::Names;
+use crate::special::bump::{Names, unless_drained};
 use crate::special::tunnel::{self, Way};
 use crate::transaction::Transaction;
 
@@ -82,16 +82,18 @@ pub(super) async fn peek(
     };
     let hello = transaction.client.take_early_bytes();
     let host = names.named.url.host();
-    let answer = Box::pin(converse(core, request, host, &mut way.server, &hello));
+    let answer = converse(core, request, host, &mut way.server, &hello);
+    let answer = Box::pin(unless_drained(core, answer));
     let server = match transaction.while_it_stays(answer).await {
         None => return transaction.client_gone(way.outcome),
-        Some(Err(failure)) => {
+        Some(None) => return way.outcome.without_answer(Cut::ShutDown),
+        Some(Some(Err(failure))) => {
             core.count(Counter::ClientErrors, 1);
             let ended = way.outcome.without_answer(Cut::NoServer);
             let fault = Some(Fault::of_page(failure.page, &failure.detail));
             return Outcome { fault, ..ended };
         }
-        Some(Ok(server)) => server,
+        Some(Some(Ok(server))) => server,
     };
     let is_hidden = server.as_ref().is_none_or(|server| server.der.is_empty());
     steps.answered(BumpAction::Peek, server);
