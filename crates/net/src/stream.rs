@@ -155,15 +155,17 @@ impl Stream {
         plain!(self, tls => tls.poll_write_ready(cx), socket => socket.poll_write_ready(cx))
     }
 
-    /// Reads once, as the only user of the stream: a short read tells tokio that there is no more,
-    /// which saves a system call.
+    /// Reads once, as the only user of the stream: a short read of the socket tells tokio that
+    /// there is no more, which saves a system call.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if let Self::Tls(_) | Self::Memory(_) = self {
-            return self.poll_read_shared(cx, buffer);
+        match self {
+            Self::Tls(tls) => return tls.poll_read(cx, buffer),
+            Self::Memory(_) => return self.poll_read_shared(cx, buffer),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         let mut read = ReadBuf::new(buffer);
         ready!(match self {

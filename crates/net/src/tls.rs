@@ -25,8 +25,9 @@ use rustls::{ClientConnection, Connection, HandshakeKind, ProtocolVersion, Serve
 
 use crate::Stream;
 
-/// Most bytes of plaintext that are encrypted and wait for the socket.
-const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of plaintext that are encrypted and wait for the socket. An answer of 100 KiB goes
+/// out in one write.
+const UNSENT_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes that one read takes from the socket, at most.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -84,7 +85,8 @@ pub struct TlsFacts {
 }
 
 impl TlsStream {
-    fn new(carrier: Stream, mut connection: Connection) -> Self {
+    /// In a place of its own from the start: it is large, and futures that hold it would be.
+    fn new(carrier: Stream, mut connection: Connection) -> Box<Self> {
         connection.set_buffer_limit(Some(UNSENT_BYTES_MAX));
         let tells_end = Cell::new(matches!(connection, Connection::Client(_)));
         let session = Session {
@@ -95,7 +97,7 @@ impl TlsStream {
             has_told_end: false,
             fault: None,
         };
-        Self { carrier, session: RefCell::new(session), tells_end, server: None }
+        Box::new(Self { carrier, session: RefCell::new(session), tells_end, server: None })
     }
 
     pub(crate) fn carrier(&self) -> &Stream {
@@ -158,6 +160,25 @@ impl TlsStream {
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.session.borrow_mut().read(&self.carrier, buffer)
+    }
+
+    /// See [`Stream::poll_read`].
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let session = self.session.get_mut();
+        loop {
+            if let Some(read) = session.read_known(buffer) {
+                return Poll::Ready(read);
+            }
+            let most_bytes = buffer.len();
+            let taken = ready!(session.poll_fill(&mut self.carrier, cx, most_bytes, buffer))?;
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
+        }
     }
 
     pub(crate) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -227,28 +248,21 @@ impl TlsStream {
         _ = session.send(&self.carrier);
     }
 
-    async fn shake_hands(&self, early: &[u8]) -> io::Result<()> {
+    async fn shake_hands(&mut self, early: &[u8]) -> io::Result<()> {
         if !early.is_empty() {
-            self.session.borrow_mut().decrypt(&self.carrier, early, &mut [])?;
-            if self.session.borrow().ended_early() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            self.session.get_mut().decrypt(&self.carrier, early, &mut [])?;
         }
         loop {
+            if self.session.get_mut().ended_early() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             poll_fn(|cx| self.poll_sent(cx)).await?;
-            if !self.session.borrow().connection.is_handshaking() {
+            if !self.session.get_mut().connection.is_handshaking() {
                 return Ok(());
             }
-            poll_fn(|cx| self.carrier.poll_read_ready(cx)).await?;
-            let filled = self.session.borrow_mut().fill(&self.carrier, HANDSHAKE_BYTES, &mut []);
-            match filled {
-                Ok(_) if self.session.borrow().ended_early() => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+            let Self { carrier, session, .. } = &mut *self;
+            let session = session.get_mut();
+            poll_fn(|cx| session.poll_fill(carrier, cx, HANDSHAKE_BYTES, &mut [])).await?;
         }
     }
 
@@ -279,20 +293,9 @@ impl Session {
 
     /// Reads plaintext: what is there, or what one or more reads of the socket bring.
     fn read(&mut self, carrier: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
-        if buffer.is_empty() {
-            return Ok(0);
-        }
         loop {
-            if self.readable_bytes > 0 {
-                return self.take(buffer);
-            }
-            if self.fault.is_some() {
-                let taken = self.take_before_fault(buffer);
-                return if taken > 0 { Ok(taken) } else { self.check().map(|()| 0) };
-            }
-            if self.has_ended {
-                // Nothing behind a close_notify, otherwise an error.
-                return self.connection.reader().read(buffer).map_err(cut);
+            if let Some(read) = self.read_known(buffer) {
+                return read;
             }
             let most_bytes = buffer.len();
             let taken = self.fill(carrier, most_bytes, buffer)?;
@@ -300,6 +303,22 @@ impl Session {
                 return Ok(taken);
             }
         }
+    }
+
+    /// The result of a read that needs nothing from the socket; `None` if it does.
+    fn read_known(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Some(Ok(0));
+        }
+        if self.readable_bytes > 0 {
+            return Some(self.take(buffer));
+        }
+        if self.fault.is_some() {
+            let taken = self.take_before_fault(buffer);
+            return Some(if taken > 0 { Ok(taken) } else { self.check().map(|()| 0) });
+        }
+        // Nothing behind a close_notify, otherwise an error.
+        self.has_ended.then(|| self.connection.reader().read(buffer).map_err(cut))
     }
 
     /// Takes plaintext that is there.
@@ -329,28 +348,35 @@ impl Session {
         buffer: &mut [u8],
     ) -> io::Result<usize> {
         self.check()?;
-        // Taken out, as the carrier may be a session too.
-        let mut place = ENCRYPTED.take();
-        place.resize(READ_BYTES_MAX, 0);
-        let most = most_bytes.min(place.len());
-        let filled = self.fill_by(carrier, place.get_mut(..most).unwrap_or_default(), buffer);
-        ENCRYPTED.set(place);
-        filled
+        with_place(most_bytes, |place| {
+            let read = carrier.try_read(place)?;
+            self.take_in(carrier, place.get(..read).unwrap_or_default(), buffer)
+        })
     }
 
-    fn fill_by(
+    /// The same for the only user of the carrier: see [`Stream::poll_read`].
+    fn poll_fill(
         &mut self,
-        carrier: &Stream,
-        place: &mut [u8],
+        carrier: &mut Stream,
+        cx: &mut Context<'_>,
+        most_bytes: usize,
         buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        let read = carrier.try_read(place)?;
-        if read == 0 {
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        with_place(most_bytes, |place| {
+            let read = ready!(carrier.poll_read(cx, place))?;
+            Poll::Ready(self.take_in(carrier, place.get(..read).unwrap_or_default(), buffer))
+        })
+    }
+
+    /// Takes what a read has brought: nothing at the end of the socket.
+    fn take_in(&mut self, carrier: &Stream, bytes: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
             self.has_ended = true;
             // The session learns of the end.
             self.connection.read_tls(&mut io::empty())?;
         }
-        self.decrypt(carrier, place.get(..read).unwrap_or_default(), buffer)
+        self.decrypt(carrier, bytes, buffer)
     }
 
     /// Takes bytes that have come, and decrypts them to `buffer`.
@@ -418,6 +444,17 @@ impl Session {
     }
 }
 
+/// Runs `read` with the core's place of encrypted bytes, at most this many of it.
+fn with_place<T>(most_bytes: usize, read: impl FnOnce(&mut [u8]) -> T) -> T {
+    // Taken out, as the carrier may be a session too.
+    let mut place = ENCRYPTED.take();
+    place.resize(READ_BYTES_MAX, 0);
+    let most = most_bytes.min(place.len());
+    let result = read(place.get_mut(..most).unwrap_or_default());
+    ENCRYPTED.set(place);
+    result
+}
+
 /// The socket as a writer.
 struct Writer<'a>(&'a Stream);
 
@@ -427,7 +464,11 @@ impl Write for Writer<'_> {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(parts)
+        match parts {
+            // One record: a plain `send` is cheaper than a vectored write.
+            [record] => self.0.try_write(record),
+            _ => self.0.try_write_vectored(parts),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -532,10 +573,10 @@ pub async fn connect_lenient(
     Ok(Judged { stream, server, faults })
 }
 
-async fn shake_hands(stream: TlsStream, early: &[u8]) -> Result<Stream, Fault> {
+async fn shake_hands(mut stream: Box<TlsStream>, early: &[u8]) -> Result<Stream, Fault> {
     let result = stream.shake_hands(early).await;
     match result {
-        Ok(()) => Ok(Stream::Tls(Box::new(stream))),
+        Ok(()) => Ok(Stream::Tls(stream)),
         Err(error) => {
             // An alert has told the reason.
             stream.leave_end_to_caller();

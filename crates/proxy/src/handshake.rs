@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use humboldt_base::clock::UnixMillis;
@@ -36,6 +36,9 @@ const FAILURE_PAUSE_MS: u64 = 10_000;
 /// read of it.
 const REFUSAL_TIME: Duration = Duration::from_secs(2);
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes that are read at first, at most. Most first messages are shorter.
+const FIRST_BYTES: usize = 4096;
 
 /// The first byte of a connection with TLS: a record of a handshake (RFC 8446 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
@@ -125,7 +128,7 @@ impl Drop for Place<'_> {
 /// is over.
 pub(crate) async fn accept(
     core: &Core,
-    stream: Stream,
+    mut stream: Stream,
     client: SocketAddr,
     port: &HttpPort,
 ) -> Option<(Stream, Demands)> {
@@ -133,7 +136,8 @@ pub(crate) async fn accept(
     let deadline = core.io.deadlines.slot();
     // As long as nothing has come it is an idle connection, which may give way.
     deadline.arm_in_line(start_time);
-    let first = deadline.guard(pin!(first_byte(&stream))).await.ok()??;
+    let early = deadline.guard(pin!(first_bytes(core, &mut stream))).await.ok()??;
+    let first = *early.first()?;
     if first != HANDSHAKE_RECORD {
         failed(core, port, client, &"what it sends is no TLS");
         if first.is_ascii_uppercase() {
@@ -149,7 +153,7 @@ pub(crate) async fn accept(
     };
     let (side, demands) = (side.clone(), Demands::of(snapshot.generation(), side));
     drop(snapshot);
-    let stream = shake_hands(core, stream, &[], client, port, &side).await?;
+    let stream = shake_hands(core, stream, &early, client, port, &side).await?;
     Some((stream, demands))
 }
 
@@ -188,11 +192,17 @@ pub(crate) async fn shake_hands(
     }
 }
 
-/// The first byte that the client sends; `None` if it sends none.
-async fn first_byte(stream: &Stream) -> Option<u8> {
-    let mut first = [0];
-    let peeked = poll_fn(|cx| stream.poll_peek(cx, &mut first)).await.ok()?;
-    first.first().copied().filter(|_| peeked > 0)
+/// What the client sends at first; `None` if it sends nothing. As long as it does not, there is no
+/// place for it.
+async fn first_bytes(core: &Core, stream: &mut Stream) -> Option<Vec<u8>> {
+    let read = poll_fn(|cx| {
+        core.io.read_buffers.with(|buffer| {
+            let place = buffer.get_mut(..FIRST_BYTES).unwrap_or_default();
+            let read = ready!(stream.poll_read(cx, place)).unwrap_or(0);
+            Poll::Ready(place.get(..read).unwrap_or_default().to_vec())
+        })
+    });
+    Some(read.await).filter(|bytes| !bytes.is_empty())
 }
 
 async fn refuse(stream: &Stream) {

@@ -3,26 +3,48 @@
 //!
 //! It answers every `GET /BYTES/anything`, also in absolute form, with that many bytes and the nine
 //! header lines that answers usually have. The same program is the origin of the benchmarks; its
-//! answers may be cached for an hour. The laboratory's own origin does more for a request: it makes
-//! each body from its URL, chooses versions, and keeps timers for links and idle connections.
+//! answers may be cached for an hour. It waits by way of `mio`, as Valgrind does not know the call
+//! of the laboratory's poller. The laboratory's own origin does more for a request: it makes each
+//! body from its URL, chooses versions, and keeps timers for links and idle connections.
 
 use crate::Outcome;
-use humboldt_lab_wire::{Poller, Ready, http_date, request_head};
+use humboldt_lab_wire::{Poller, http_date, request_head};
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The longest body; all bodies are slices of one buffer.
 pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
 
 /// A request of the load generators is far shorter; a longer one is refused by closing.
-pub(super) const MAX_REQUEST_BYTES: usize = 4096;
+const MAX_REQUEST_BYTES: usize = 4096;
 
-/// Its token; connections have small ones.
-pub(super) const LISTENER: u64 = Poller::WAKE - 1;
+/// Bytes that one read takes at most.
+const CHUNK_BYTES: usize = 4 * MAX_REQUEST_BYTES;
 
-struct Connection {
+/// The listener's token; connections have small ones.
+const LISTENER: Token = Token(usize::MAX - 1);
+
+/// Events taken at a time.
+const EVENTS_MAX: usize = 512;
+
+/// A connection of a floor.
+pub(super) trait Connection: Sized {
+    /// Answers and reads until the kernel has nothing more, by way of `chunk`. An error means:
+    /// close.
+    fn progress(
+        &mut self,
+        answers: &mut Answers,
+        chunk: &mut [u8],
+        is_closed: bool,
+    ) -> std::io::Result<()>;
+}
+
+struct Plain {
     stream: TcpStream,
     input: Vec<u8>,
     /// The answer being written: its body's length, and how much of head and body the kernel has
@@ -32,34 +54,55 @@ struct Connection {
 
 /// Serves until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> Outcome {
-    let listener = TcpListener::bind(listen)?;
-    listener.set_nonblocking(true)?;
-    let mut poller = Poller::new()?;
-    poller.add_listener(&listener, LISTENER)?;
-    let mut server = Server { connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
-    let mut events = Vec::new();
+    serve(listen, |stream| {
+        let input = Vec::with_capacity(MAX_REQUEST_BYTES);
+        Ok(Plain { stream, input, sending: None })
+    })
+}
+
+/// The same for connections that are made by `make`.
+pub(super) fn serve<C: Connection>(
+    listen: SocketAddr,
+    make: impl Fn(TcpStream) -> Outcome<C>,
+) -> Outcome {
+    let mut listener = TcpListener::bind(listen)?;
+    let mut poll = Poll::new()?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut server = Server {
+        make,
+        connections: Vec::new(),
+        free: Vec::new(),
+        answers: Answers::new(),
+        chunk: vec![0; CHUNK_BYTES],
+    };
+    let mut events = Events::with_capacity(EVENTS_MAX);
     loop {
-        poller.wait_into(&mut events, None)?;
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            result => result?,
+        }
         server.answers.refresh();
         for event in &events {
-            match event.token {
-                LISTENER => server.accept(&poller, &listener)?,
-                _ => server.serve(*event),
+            match event.token() {
+                LISTENER => server.accept(poll.registry(), &listener)?,
+                _ => server.serve(event),
             }
         }
     }
 }
 
-struct Server {
-    connections: Vec<Option<Connection>>,
+struct Server<C, M> {
+    make: M,
+    connections: Vec<Option<C>>,
     free: Vec<usize>,
     answers: Answers,
+    chunk: Vec<u8>,
 }
 
-impl Server {
-    fn accept(&mut self, poller: &Poller, listener: &TcpListener) -> Outcome {
+impl<C: Connection, M: Fn(TcpStream) -> Outcome<C>> Server<C, M> {
+    fn accept(&mut self, registry: &Registry, listener: &TcpListener) -> Outcome {
         loop {
-            let stream = match listener.accept() {
+            let mut stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error)
@@ -72,37 +115,40 @@ impl Server {
                 }
                 Err(error) => return Err(error.into()),
             };
-            stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            poller.add_stream(&stream, slot as u64)?;
-            let input = Vec::with_capacity(MAX_REQUEST_BYTES);
-            self.connections[slot] = Some(Connection { stream, input, sending: None });
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            registry.register(&mut stream, Token(slot), interest)?;
+            self.connections[slot] = Some((self.make)(stream)?);
         }
     }
 
     /// Dropping a connection closes its socket, which takes it out of the poller.
-    fn serve(&mut self, event: Ready) {
-        let slot = event.token as usize;
+    fn serve(&mut self, event: &Event) {
+        let Token(slot) = event.token();
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else {
             return;
         };
-        if connection.progress(&mut self.answers, event.closed).is_err() {
+        if connection.progress(&mut self.answers, &mut self.chunk, event.is_read_closed()).is_err()
+        {
             self.connections[slot] = None;
             self.free.push(slot);
         }
     }
 }
 
-impl Connection {
-    /// Answers and reads until the kernel has nothing more. An error means: close.
-    fn progress(&mut self, answers: &mut Answers, is_closed: bool) -> std::io::Result<()> {
-        let mut chunk = [0; MAX_REQUEST_BYTES];
+impl Connection for Plain {
+    fn progress(
+        &mut self,
+        answers: &mut Answers,
+        chunk: &mut [u8],
+        is_closed: bool,
+    ) -> std::io::Result<()> {
         while self.answer(answers)? {
-            match self.stream.read(&mut chunk) {
+            match self.stream.read(chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => {
                     self.input.extend_from_slice(&chunk[..len]);
@@ -117,7 +163,9 @@ impl Connection {
         }
         Ok(())
     }
+}
 
+impl Plain {
     /// Answers all requests that are there; false while the socket is full.
     fn answer(&mut self, answers: &mut Answers) -> std::io::Result<bool> {
         loop {
@@ -127,17 +175,24 @@ impl Connection {
                     return Ok(false);
                 }
             }
-            let head = request_head(&self.input).map_err(|_| ErrorKind::InvalidData)?;
-            let Some(head) = head else {
-                let is_full = self.input.len() > MAX_REQUEST_BYTES;
-                return if is_full { Err(ErrorKind::InvalidData.into()) } else { Ok(true) };
-            };
-            let body_bytes = requested_bytes(head.target()).ok_or(ErrorKind::InvalidData)?;
-            let len_bytes = head.len_bytes();
-            self.input.drain(..len_bytes);
-            self.sending = Some((body_bytes, 0));
+            match next_request(&mut self.input)? {
+                Some(body_bytes) => self.sending = Some((body_bytes, 0)),
+                None => return Ok(true),
+            }
         }
     }
+}
+
+/// Takes the next request out of `input`, if it is whole: the length of the body that it asks for.
+pub(super) fn next_request(input: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
+    let Some(head) = request_head(input).map_err(|_| ErrorKind::InvalidData)? else {
+        let is_full = input.len() > MAX_REQUEST_BYTES;
+        return if is_full { Err(ErrorKind::InvalidData.into()) } else { Ok(None) };
+    };
+    let body_bytes = requested_bytes(head.target()).ok_or(ErrorKind::InvalidData)?;
+    let len_bytes = head.len_bytes();
+    input.drain(..len_bytes);
+    Ok(Some(body_bytes))
 }
 
 /// Writes from offset `sent` of head and body; returns the rest when the socket is full.
@@ -165,7 +220,7 @@ fn write(
 }
 
 /// The first path segment as a number, in origin form and in absolute form.
-pub(super) fn requested_bytes(target: &[u8]) -> Option<usize> {
+fn requested_bytes(target: &[u8]) -> Option<usize> {
     let path = match target.strip_prefix(b"http://") {
         Some(rest) => &rest[rest.iter().position(|&byte| byte == b'/')?..],
         None => target,
@@ -183,7 +238,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         // Text without a short period, so that no client gains by compressing or comparing it.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let body = std::iter::repeat_with(|| {
@@ -195,7 +250,7 @@ impl Answers {
         Self { now_s: 0, heads: HashMap::new(), body: body.take(MAX_BODY_BYTES).collect() }
     }
 
-    pub(super) fn refresh(&mut self) {
+    fn refresh(&mut self) {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if now_s != self.now_s {
             self.now_s = now_s;

@@ -2,8 +2,10 @@
 //!
 //! The CPU time of two runs of one program differs by several per cent, and by more on a machine
 //! that has other work. Its instructions differ by a few in a thousand, whatever else runs. They
-//! leave out the kernel and the waiting for memory: `bench hit`, `bench miss` and `bench store`
-//! have the last word.
+//! leave out the kernel and the waiting for memory: `bench hit`, `bench miss`, `bench store` and
+//! `bench tls` have the last word.
+
+mod tls;
 
 use super::drive::Drive;
 use super::subjects::{self, Setting, Style, Subject};
@@ -37,6 +39,10 @@ const COUNTS: &str = "counts";
 /// and the file could not be written in the end.
 const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
+/// Copies of many bytes are loops in all programs: Valgrind counts `rep movsb` byte by byte.
+const TUNABLES: &str =
+    "glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000";
+
 struct Case {
     name: &'static str,
     body_bytes: usize,
@@ -64,12 +70,24 @@ const CASES: [Case; 4] = [
     miss("miss of 13 KiB that ring stores", Some("ring")),
 ];
 
-pub(super) fn run(plan: &Plan) -> Outcome {
+pub(super) fn run(plan: Plan) -> Outcome {
     packages::install_for_counts()?;
+    match &plan.schemes[..] {
+        [] => of_http(&plan),
+        [part] if part == "tls" => tls::run(plan),
+        _ => Err("instructions has one part of its own: tls".into()),
+    }
+}
+
+fn of_http(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
     let mut rows = Vec::new();
     for case in &CASES {
-        let count = |program: &Path| per_request(plan, program, origin.address, case);
+        let count = |program: &Path| {
+            per_request(case.lead_in, REQUESTS, |requests| {
+                counted(plan, program, origin.address, case, requests)
+            })
+        };
         let new = plan.humboldt.as_deref().map(count).transpose()?;
         let old = plan.old.as_deref().map(count).transpose()?;
         let ratio = new.zip(old).map(|(new, old)| new / old);
@@ -83,11 +101,10 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     Ok(())
 }
 
-/// What a longer run has more than a shorter one: start and end are the same.
-fn per_request(plan: &Plan, program: &Path, origin: SocketAddr, case: &Case) -> Outcome<f64> {
-    let short = counted(plan, program, origin, case, case.lead_in)?;
-    let long = counted(plan, program, origin, case, case.lead_in + REQUESTS)?;
-    Ok(long.saturating_sub(short) as f64 / REQUESTS as f64)
+/// What a run of more requests has more than one of fewer: start and end are the same.
+fn per_request(lead_in: u64, requests: u64, counted: impl Fn(u64) -> Outcome<u64>) -> Outcome<f64> {
+    let (short, long) = (counted(lead_in)?, counted(lead_in + requests)?);
+    Ok(long.saturating_sub(short) as f64 / requests as f64)
 }
 
 /// Instructions of a whole run.
@@ -120,8 +137,13 @@ fn counted(
     if driven.hits != hits_expected {
         return Err(format!("{} hits instead of {hits_expected}", driven.hits).into());
     }
+    ended(subject)
+}
+
+/// Ends a program whose instructions are counted: callgrind writes then.
+fn ended(subject: Subject) -> Outcome<u64> {
     let Subject { process, folder, .. } = subject;
-    drop(process); // callgrind writes at its end
+    drop(process);
     let counts = fs::read_to_string(folder.path().join(COUNTS))?;
     total(&counts).ok_or_else(|| "callgrind has written no total".into())
 }
@@ -143,7 +165,7 @@ fn under_callgrind(command: &Command, folder: &Path) -> Command {
     }
     words.extend(["valgrind", "--tool=callgrind"]);
     let mut counting = Command::new(words[0]);
-    counting.args(&words[1..]);
+    counting.args(&words[1..]).env("GLIBC_TUNABLES", TUNABLES);
     counting.arg(format!("--callgrind-out-file={}", folder.join(COUNTS).display()));
     counting.arg(command.get_program()).args(command.get_args());
     counting

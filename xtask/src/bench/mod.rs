@@ -48,7 +48,9 @@ pub(crate) struct Arguments {
     /// The measurement
     #[arg(value_enum)]
     what: What,
-    /// For `store`, `restart`, `full` and `files`: storage schemes, all if there are none
+    /// For `store`, `restart`, `full` and `files`: storage schemes, all if there are none. For
+    /// `instructions`: `tls` counts hits with and without TLS, beside a bare server with the same
+    /// library
     schemes: Vec<String>,
     /// A tenth of the time: enough to see that everything runs, too little for a figure to quote
     #[arg(long)]
@@ -214,7 +216,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match arguments.what {
         What::Hit => hit::run(&plan),
         What::Miss => miss::run(&plan),
-        What::Instructions => instructions::run(&plan),
+        What::Instructions => instructions::run(plan),
         What::Memory => memory::run(&plan),
         What::Idle => idle::run(&plan),
         What::Lab => lab::run(&plan),

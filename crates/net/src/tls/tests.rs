@@ -59,6 +59,25 @@ async fn read_all(stream: &Stream, most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The same as the stream's only user.
+async fn read_alone(stream: &mut Stream, most: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; most];
+    let read = poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await?;
+    buffer.truncate(read);
+    Ok(buffer)
+}
+
+async fn read_all_alone(stream: &mut Stream, most: usize) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let some = read_alone(stream, most).await?;
+        if some.is_empty() {
+            return Ok(all);
+        }
+        all.extend(some);
+    }
+}
+
 fn carrier(stream: &Stream) -> &Stream {
     match stream {
         Stream::Tls(tls) => tls.carrier(),
@@ -69,21 +88,63 @@ fn carrier(stream: &Stream) -> &Stream {
 #[tokio::test]
 async fn bytes_go_through_whole_with_their_end_whatever_the_sizes_of_reads() {
     let bytes: Vec<u8> = (0..3_000_000).map(|at: usize| (at / 251) as u8).collect();
-    for most in [1_000, 4_096, 20_000, 64 * 1024] {
-        let (ours, theirs) = pair().await;
+    let sizes = [1_000, 4_096, 20_000, 64 * 1024];
+    for (most, is_alone) in sizes.into_iter().flat_map(|most| [(most, false), (most, true)]) {
+        let (ours, mut theirs) = pair().await;
         let sending = async {
             let mut rest = &bytes[..];
             poll_fn(|cx| ours.poll_write_all(cx, &mut rest)).await.expect("written");
             assert!(rest.is_empty() && !ours.has_unsent());
             poll_fn(|cx| ours.poll_shut_down_write(cx)).await.expect("ended");
         };
-        let ((), received) = tokio::join!(sending, read_all(&theirs, most));
-        assert!(received.expect("read") == bytes, "{most}");
+        let reading = async {
+            match is_alone {
+                true => read_all_alone(&mut theirs, most).await,
+                false => read_all(&theirs, most).await,
+            }
+        };
+        let ((), received) = tokio::join!(sending, reading);
+        assert!(received.expect("read") == bytes, "{most} {is_alone}");
         // The other way is open.
         let parts = [IoSlice::new(b"an"), IoSlice::new(b""), IoSlice::new(b"swer")];
         assert_eq!(theirs.try_write_vectored(&parts).expect("written"), 6);
         assert_eq!(read_some(&ours, 10).await.expect("read"), b"answer");
     }
+}
+
+/// Whether a read of the socket may find something, as far as is known without one.
+async fn seems_readable(stream: &Stream) -> bool {
+    poll_fn(|cx| Poll::Ready(stream.poll_read_ready(cx).is_ready())).await
+}
+
+#[tokio::test]
+async fn a_request_takes_one_read_of_the_socket() {
+    let (ours, mut theirs) = pair().await;
+    for round in 0..3 {
+        assert!(!seems_readable(&theirs).await, "{round}");
+        assert_eq!(ours.try_write(b"question").expect("written"), 8);
+        assert_eq!(read_alone(&mut theirs, 4).await.expect("read"), b"ques");
+        assert!(seems_readable(&theirs).await, "a part is unread");
+        assert_eq!(read_alone(&mut theirs, 100).await.expect("read"), b"tion");
+    }
+    // What has come with the end of the connection is read before it.
+    assert_eq!(ours.try_write(b"last").expect("written"), 4);
+    drop(ours);
+    assert_eq!(read_alone(&mut theirs, 100).await.expect("read"), b"last");
+    assert_eq!(read_alone(&mut theirs, 100).await.expect("the end"), b"");
+    assert_eq!(read_alone(&mut theirs, 100).await.expect("the end"), b"");
+}
+
+#[tokio::test]
+async fn an_answer_of_100_kib_is_taken_at_once() {
+    let (ours, theirs) = pair().await;
+    let (head, body) = (vec![1; 400], vec![2; 100 << 10]);
+    let parts = [IoSlice::new(&head), IoSlice::new(&body)];
+    assert_eq!(theirs.try_write_vectored(&parts).expect("written"), head.len() + body.len());
+    let sending = poll_fn(|cx| theirs.poll_shut_down_write(cx));
+    let (sent, received) = tokio::join!(sending, read_all(&ours, 10_000));
+    sent.expect("sent");
+    assert!(received.expect("read") == [head, body].concat());
 }
 
 #[tokio::test]
@@ -165,8 +226,14 @@ async fn keys_are_changed_on_the_way() {
 
 #[tokio::test]
 async fn garbage_behind_the_handshake_is_an_error_and_not_data() {
-    let (ours, theirs) = pair().await;
+    let (ours, mut theirs) = pair().await;
+    assert_eq!(ours.try_write(b"good").expect("written"), 4);
     carrier(&ours).try_write(b"\x17\x03\x03\x00\x10garbage-garbage-").expect("written");
+    assert_eq!(read_alone(&mut theirs, 10).await.expect("read"), b"good");
+    for _ in 0..2 {
+        let error = read_alone(&mut theirs, 10).await.expect_err("an error");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
     let error = read_some(&theirs, 10).await.expect_err("an error");
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     assert!(!theirs.is_reusable());

@@ -6,7 +6,7 @@
 
 pub(crate) mod floor;
 mod idle;
-mod servers;
+pub(super) mod servers;
 
 use super::drive::{Drive, Secured};
 use super::hit::MAX_ORIGIN_US;
@@ -22,11 +22,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Sizes of hits, with the CPU of a hit over nginx's, at most.
-const SIZES: [(usize, &str, f64); 3] =
+pub(super) const SIZES: [(usize, &str, f64); 3] =
     [(1 << 10, "1 KiB", 0.8), (13 << 10, "13 KiB", 0.8), (100 << 10, "100 KiB", 1.0)];
 
 /// What TLS adds to a hit over what it adds to the floor, at most.
-const EXTRA_RATIO_MAX: f64 = 1.1;
+pub(super) const EXTRA_RATIO_MAX: f64 = 1.1;
 
 /// Handshakes of a second of CPU over nginx's, at least.
 const FULL_RATIO_MIN: f64 = 0.9;
@@ -68,7 +68,7 @@ pub(super) fn run(mut plan: Plan) -> Outcome {
 }
 
 /// A certificate for this machine, and the file with its authority.
-fn certificate(folder: &Path) -> Outcome<(Own, std::path::PathBuf)> {
+pub(super) fn certificate(folder: &Path) -> Outcome<(Own, std::path::PathBuf)> {
     let authority = Authority::new("benchmark")?;
     let identity = authority.issue(&["127.0.0.1".to_owned()])?;
     let write = |name: &str, text: &str| -> Outcome<std::path::PathBuf> {

@@ -14,7 +14,7 @@ use std::process::Command;
 const CONNECTIONS_MAX: usize = 20_000;
 
 /// The certificate that all servers have.
-pub(super) struct Own {
+pub(in crate::bench) struct Own {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
@@ -59,12 +59,18 @@ pub(super) fn all(plan: &Plan, own: &Own, origin: SocketAddr) -> Outcome<Vec<Ser
 
 fn floor(plan: &Plan, own: &Own) -> Outcome<Server> {
     let secured = free_address()?;
-    let mut command = Command::new(&plan.xtask);
-    command.arg("tls-floor").arg(secured.to_string()).arg(&own.certificate).arg(&own.key);
+    let command = floor_command(plan, own, secured);
     let (core, folder) = (plan.server_core, subjects::folder()?);
     let process = subjects::launch("floor", Style::Direct, core, command, secured, folder)?;
     let plain = subjects::floor(plan, "floor", core)?;
     Ok(Server { name: "floor", plain: plain.address, secured, process, plain_process: Some(plain) })
+}
+
+/// The bare server behind TLS.
+pub(in crate::bench) fn floor_command(plan: &Plan, own: &Own, secured: SocketAddr) -> Command {
+    let mut command = Command::new(&plan.xtask);
+    command.arg("tls-floor").arg(secured.to_string()).arg(&own.certificate).arg(&own.key);
+    command
 }
 
 fn humboldt(
@@ -75,8 +81,21 @@ fn humboldt(
     origin: SocketAddr,
 ) -> Outcome<Server> {
     let (folder, plain, secured) = (subjects::folder()?, free_address()?, free_address()?);
-    let (path, certificate, key) =
-        (folder.path().display(), own.certificate.display(), own.key.display());
+    let command = humboldt_command(program, folder.path(), own, origin, (plain, secured))?;
+    let process =
+        subjects::launch(name, Style::Direct, plan.server_core, command, secured, folder)?;
+    Ok(Server { name, plain, secured, process, plain_process: None })
+}
+
+/// Humboldt with a plain port and one with TLS.
+pub(in crate::bench) fn humboldt_command(
+    program: &Path,
+    folder: &Path,
+    own: &Own,
+    origin: SocketAddr,
+    (plain, secured): (SocketAddr, SocketAddr),
+) -> Outcome<Command> {
+    let (path, certificate, key) = (folder.display(), own.certificate.display(), own.key.display());
     let text = format!(
         "http_port {plain} accel defaultsite={origin}\n\
          https_port {secured} accel defaultsite={origin} tls-cert={certificate} tls-key={key}\n\
@@ -87,13 +106,11 @@ fn humboldt(
         origin.ip(),
         origin.port()
     );
-    let configuration = folder.path().join("squid.conf");
+    let configuration = folder.join("squid.conf");
     fs::write(&configuration, text)?;
     let mut command = Command::new(program);
     command.arg("-N").arg("-f").arg(configuration);
-    let process =
-        subjects::launch(name, Style::Direct, plan.server_core, command, secured, folder)?;
-    Ok(Server { name, plain, secured, process, plain_process: None })
+    Ok(command)
 }
 
 /// As in the other benchmarks, with a port that has TLS with the library's own settings.
