@@ -94,7 +94,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     drop_privileges(config, &source)?;
     let logs = LogService::start().map_err(StartError::system("start the log thread"))?;
     attach_cache_log(&cache_log, &logs, config, cli, foreground);
-    tls_files::warn(config);
+    tls_files::warn_of_unreadable(config);
     let store_log = Arc::new(StoreLog::default());
     store_log.reopen(&logs, config, cores);
     let mut control = Control::new()?;

@@ -79,6 +79,12 @@ impl LeafTurns {
         let mut shard = self.shards[shard(client)].lock();
         shard.take(client, self.clients_per_shard, now_ns, per_s)
     }
+
+    /// Gives back what one has taken for a certificate that somebody else had made meanwhile.
+    pub(crate) fn give_back(&self, client: IpAddr, per_s: u32) {
+        let client = client_network(client);
+        self.shards[shard(client)].lock().give_back(client, per_s);
+    }
 }
 
 /// The low bits tell clients of one network apart.
@@ -116,6 +122,12 @@ impl Shard {
         Ok(wait)
     }
 
+    fn give_back(&mut self, client: IpAddr, per_s: u32) {
+        let free_ns = self.clients.get_mut(&client).unwrap_or(&mut self.others_ns);
+        let cost = Duration::from_secs(1) / per_s.max(1);
+        *free_ns = free_ns.saturating_sub(u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX));
+    }
+
     /// Forgets clients that owe nothing: they are as those who have never come.
     fn look_for_places(&mut self, now_ns: u64) {
         if now_ns >= self.look_ns {
@@ -150,6 +162,19 @@ mod tests {
         assert_eq!(take(ip(1), SECOND_NS / 20), Ok(LEAF_WAIT_MAX));
         assert_eq!(take(ip(1), SECOND_NS / 20), Err(UsedUp));
         assert!((0..20).all(|_| take(ip(1), 4 * SECOND_NS) == Ok(Duration::ZERO)));
+    }
+
+    #[test]
+    fn a_turn_that_is_given_back_is_as_if_never_taken() {
+        let mut shard = Shard::default();
+        assert!((0..60).all(|_| shard.take(ip(1), 10, 0, 20).is_ok()));
+        assert_eq!(shard.take(ip(1), 10, 0, 20), Err(UsedUp));
+        (0..45).for_each(|_| shard.give_back(ip(1), 20));
+        assert!((0..5).all(|_| shard.take(ip(1), 10, 0, 20) == Ok(Duration::ZERO)));
+        assert_eq!(shard.take(ip(1), 10, 0, 20), Ok(Duration::from_millis(50)));
+        // More than was taken is not owed by us.
+        (0..100).for_each(|_| shard.give_back(ip(1), 20));
+        assert!((0..20).all(|_| shard.take(ip(1), 10, 0, 20) == Ok(Duration::ZERO)));
     }
 
     #[test]

@@ -107,13 +107,15 @@ impl Verifier {
             false => Some(self.build(Lists::All, &roots)?),
         };
         let (aged, of_server, without) = Default::default();
-        Ok(Chains { all, aged, of_server, without, roots })
+        let chains = Chains { all, aged, of_server, without, roots };
+        // Lists can be long: they are read here, and not by a core when a fault is found.
+        for lists in [Lists::Aged, Lists::OfServer] {
+            self.by(&chains, lists);
+        }
+        Ok(chains)
     }
 
-    /// What verifies by these lists of revocations. Those that only [`identify`] asks for are made
-    /// when it does: lists can be long.
-    ///
-    /// [`identify`]: crate::identity::identify
+    /// What verifies by these lists of revocations.
     fn by<'c>(&self, chains: &'c Chains, lists: Lists) -> Option<&'c Arc<WebPkiServerVerifier>> {
         let all = chains.all.as_ref()?;
         let others = match lists {

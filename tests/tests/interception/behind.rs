@@ -95,11 +95,14 @@ fn a_tunnel_by_credentials_that_count_once_is_for_one_connection() {
 #[test]
 fn a_parent_that_wants_another_login_ends_the_clients_connection() {
     let logins = format!("{LOGINS}http_access deny !users");
-    let lines = "never_direct allow all\nssl_bump bump all";
-    let (_parent, setup) = behind_a_parent(&logins, "login=PASS", lines);
-    let url = setup.url("site.test", "/a");
-    let text = String::from_utf8_lossy(&run(setup.curl().args(["-i", &url])).stdout).into_owned();
-    assert!(text.contains("it says 407") && text.contains("Connection: close"), "{text}");
+    for way in ["ssl_bump bump all", "ssl_bump stare all\nssl_bump bump all"] {
+        let lines = format!("never_direct allow all\n{way}");
+        let (_parent, setup) = behind_a_parent(&logins, "login=PASS", &lines);
+        let url = setup.url("site.test", "/a");
+        let text =
+            String::from_utf8_lossy(&run(setup.curl().args(["-i", &url])).stdout).into_owned();
+        assert!(text.contains("it says 407") && text.contains("Connection: close"), "{text}");
+    }
 }
 
 #[test]
@@ -391,12 +394,22 @@ fn retry_request() -> Vec<u8> {
 
 #[test]
 fn the_second_message_of_a_client_has_the_name_of_the_first() {
-    let change = [20, 3, 3, 0, 1, 1];
+    let change = vec![20, 3, 3, 0, 1, 1];
+    // A record of early data that looks like the message that is waited for.
+    let fake = client_hello("site.test");
+    let [high, low] = u16::try_from(fake.len()).expect("a short message").to_be_bytes();
+    let head_of_early_data = vec![23, 3, 3, high, low];
     for way in [
         "acl step1 at_step SslBump1\nssl_bump peek step1\nssl_bump splice all",
         "ssl_bump peek all\nssl_bump splice all",
     ] {
-        for (second, passes) in [("site.test", true), ("other.test", false)] {
+        // What comes with the first message, and what before the second one.
+        for (with_first, before, second, passes) in [
+            (vec![], &change, "site.test", true),
+            (vec![], &change, "other.test", false),
+            (head_of_early_data.clone(), &fake, "site.test", true),
+            (head_of_early_data.clone(), &fake, "other.test", false),
+        ] {
             let setup = Setup::new(way);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let place = format!("site.test:{}", listener.local_addr().expect("a port").port());
@@ -404,7 +417,7 @@ fn the_second_message_of_a_client_has_the_name_of_the_first() {
             client.send(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n"));
             assert_eq!(client.head().word(1), "200");
             let first = client_hello("site.test");
-            client.send(&first);
+            client.send([&first[..], &with_first[..]].concat());
             let (mut server, _) = listener.accept().expect("a connection");
             let mut got = vec![0; first.len()];
             server.read_exact(&mut got).expect("the first message");
@@ -412,14 +425,15 @@ fn the_second_message_of_a_client_has_the_name_of_the_first() {
             let asked = retry_request();
             server.write_all(&asked).expect("written");
             assert_eq!(client.bytes(asked.len()), asked, "{way}");
-            let hello = [&change[..], &client_hello(second)].concat();
+            let hello = [&before[..], &client_hello(second)].concat();
             // In two parts.
             client.send(&hello[..100]);
             client.send(&hello[100..]);
             if passes {
-                let mut got = vec![0; hello.len()];
+                let sent = [&with_first[..], &hello[..]].concat();
+                let mut got = vec![0; sent.len()];
                 server.read_exact(&mut got).expect("the second message");
-                assert_eq!(got, hello);
+                assert_eq!(got, sent);
                 server.write_all(b"more").expect("written");
                 assert_eq!(client.bytes(4), b"more");
             } else {

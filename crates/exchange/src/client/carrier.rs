@@ -37,6 +37,13 @@ impl H1Client {
         std::mem::take(&mut self.input).into_bytes(&self.io.read_buffers)
     }
 
+    /// Takes the first of them.
+    pub(super) fn take_early_to(&mut self, end: usize) -> Vec<u8> {
+        let taken = self.input.bytes().get(..end).unwrap_or(self.input.bytes()).to_vec();
+        self.input.consume(&self.io.read_buffers, taken.len());
+        taken
+    }
+
     pub(super) fn hand_over(&mut self) {
         self.after = After::HandedOver;
     }

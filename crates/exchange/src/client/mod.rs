@@ -363,6 +363,16 @@ impl ClientExchange {
         }
     }
 
+    /// Takes those up to `end`. What is behind them stays.
+    pub fn take_early_bytes_to(&mut self, end: usize) -> Vec<u8> {
+        match self {
+            Self::H1(client)
+            | Self::Socks(SocksClient { h1: client, .. })
+            | Self::Raw(RawClient { h1: client }) => client.take_early_to(end),
+            Self::Memory(_) => Vec::new(),
+        }
+    }
+
     /// Reads more of them, once. `Ok(false)`: the client sends no more.
     pub fn poll_early_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         match self {

@@ -11,6 +11,7 @@ use humboldt_tls::{BumpAuthority, LeafChanges, LeafFault, LeafWish, ServerSide};
 use super::authority;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::leaf_turns::LEAF_WAIT_MAX;
 use crate::request::Request;
 use crate::rules::bump;
 
@@ -62,15 +63,27 @@ pub(super) async fn leaf(
             side
         }
         None => {
-            wait_for_turn(core, named, authority).await?;
+            let turn = wait_for_turn(core, named, authority).await;
             // Another connection may have made it meanwhile.
-            let leaf = authority.leaf(&wish, core.now().secs()).map_err(unmade)?;
-            let counter = match leaf.was_made {
-                true => Counter::BumpLeavesMade,
-                false => Counter::BumpLeavesFound,
-            };
-            core.count(counter, 1);
-            leaf.side
+            match (authority.find(&wish, core.now().secs()).map_err(unmade)?, turn) {
+                (Some(side), turn) => {
+                    if turn.is_ok() {
+                        give_turn_back(core, named, authority);
+                    }
+                    core.count(Counter::BumpLeavesFound, 1);
+                    side
+                }
+                (None, Err(cut)) => return Err(cut),
+                (None, Ok(())) => {
+                    let leaf = authority.leaf(&wish, core.now().secs()).map_err(unmade)?;
+                    let counter = match leaf.was_made {
+                        true => Counter::BumpLeavesMade,
+                        false => Counter::BumpLeavesFound,
+                    };
+                    core.count(counter, 1);
+                    leaf.side
+                }
+            }
         }
     };
     if has_faults {
@@ -93,8 +106,15 @@ async fn wait_for_turn(core: &Core, named: &Request, authority: &BumpAuthority) 
             Ok(())
         }
         Err(_) => {
+            // A connection before it may be for the same name.
+            tokio::time::sleep(LEAF_WAIT_MAX).await;
             tracing::debug!("{client}: too many new certificates at a time");
             Err(Cut::TooManyCertificates)
         }
     }
+}
+
+/// Gives back a turn that nothing was made in.
+fn give_turn_back(core: &Core, named: &Request, authority: &BumpAuthority) {
+    core.shared.leaf_turns.give_back(named.end_client(), authority.leaves_per_client_s());
 }

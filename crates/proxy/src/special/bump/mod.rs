@@ -40,6 +40,7 @@ use crate::transaction::Transaction;
 
 pub(crate) use hand_over::{HandOver, Own, Verdict};
 use listen::Heard;
+use retry::FirstMessage;
 use server::Looked;
 
 /// Whether `ssl_bump` is asked about a request. As in Squid, not where a helper has chosen another
@@ -238,7 +239,10 @@ async fn choose(
         (BumpAction::Splice, None) => {
             steps.end(second);
             match tunnel::open_promised(transaction, place).await {
-                Ok(way) => server::pass(transaction, way, &steps, names.other).await,
+                Ok(way) => {
+                    let hello = FirstMessage::IsHere;
+                    server::pass(transaction, way, &steps, names.other, hello).await
+                }
                 Err(outcome) => outcome,
             }
         }

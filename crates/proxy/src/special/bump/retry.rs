@@ -4,7 +4,7 @@
 
 use std::pin::pin;
 
-use humboldt_tls::{FlightReader, ServerFlight, read_second_hello};
+use humboldt_tls::{FlightReader, ServerFlight, read_client_hello, read_second_hello};
 
 use crate::bumped::Steps;
 use crate::cut::Cut;
@@ -15,6 +15,26 @@ use crate::transaction::Transaction;
 /// The first version in which servers ask for another message.
 const TLS13: u16 = 0x0304;
 
+/// Where the first message of the client is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum FirstMessage {
+    /// Among the bytes that have come from the client.
+    IsHere,
+    /// The server has it.
+    IsSent,
+}
+
+/// Takes the first message, and nothing behind it: what comes next is looked at from its first
+/// byte.
+pub(super) fn take_first_message(transaction: &mut Transaction<'_>) -> Vec<u8> {
+    let client = &mut *transaction.client;
+    let end = match read_client_hello(client.early_bytes()) {
+        Ok(Some((_, end))) => end,
+        _ => client.early_bytes().len(),
+    };
+    client.take_early_bytes_to(end)
+}
+
 /// Looks at the second message of a tunnel that is to pass unread from here on, if there is one.
 ///
 /// # Errors
@@ -23,12 +43,15 @@ pub(super) async fn follow(
     transaction: &mut Transaction<'_>,
     way: &mut Way,
     steps: &Steps,
+    first: FirstMessage,
 ) -> Result<(), Cut> {
     let Some(hello) = steps.newest().and_then(|facts| facts.hello.as_ref()) else { return Ok(()) };
     if hello.newest_version < TLS13 {
         return Ok(());
     }
-    hear_server(transaction, way).await?;
+    if first == FirstMessage::IsHere {
+        hear_server(transaction, way).await?;
+    }
     match FlightReader::default().read(way.server.early_bytes()) {
         Ok(Some(ServerFlight::AsksAgain { .. })) => {}
         _ => return Ok(()),
@@ -65,13 +88,10 @@ pub(super) async fn follow(
     followed
 }
 
-/// Sends the first message on, and waits for the answer, if that has not been done. Whatever else
-/// the server does is its client's matter.
+/// Sends the first message on, and waits for the answer. Whatever else the server does is its
+/// client's matter.
 async fn hear_server(transaction: &mut Transaction<'_>, way: &mut Way) -> Result<(), Cut> {
-    let hello = transaction.client.take_early_bytes();
-    if hello.is_empty() {
-        return Ok(());
-    }
+    let hello = take_first_message(transaction);
     let core = transaction.core;
     let deadline = core.io.deadlines.slot();
     // Nothing else moves.

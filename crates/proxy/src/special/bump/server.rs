@@ -22,8 +22,8 @@ use crate::request::Request;
 use crate::rules::bump;
 use crate::secure::read_authorities;
 use crate::special::bump::hand_over::Own;
-use crate::special::bump::retry;
-use crate::special::bump::{Names, unless_drained};
+use crate::special::bump::retry::{self, FirstMessage};
+use crate::special::bump::{Names, ended, unless_drained};
 use crate::special::tunnel::{self, Way};
 use crate::transaction::Transaction;
 
@@ -76,11 +76,13 @@ pub(super) async fn peek(
     names: Names<'_>,
 ) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
-    let mut way = match tunnel::open_promised(transaction, place).await {
-        Ok(way) => way,
-        Err(outcome) => return outcome,
+    let opened = unless_drained(core, tunnel::open_promised(transaction, place));
+    let mut way = match Box::pin(opened).await {
+        Some(Ok(way)) => way,
+        Some(Err(outcome)) => return outcome,
+        None => return ended(core, None, Cut::ShutDown),
     };
-    let hello = transaction.client.take_early_bytes();
+    let hello = retry::take_first_message(transaction);
     let host = names.named.url.host();
     let answer = converse(core, request, host, &mut way.server, &hello);
     let answer = Box::pin(unless_drained(core, answer));
@@ -103,7 +105,7 @@ pub(super) async fn peek(
         None => transaction.client_gone(way.outcome),
         Some(chosen) if chosen.action == BumpAction::Splice => {
             steps.end(BumpAction::Splice);
-            pass(transaction, way, steps, names.other).await
+            pass(transaction, way, steps, names.other, FirstMessage::IsSent).await
         }
         Some(chosen) => {
             steps.end(BumpAction::Terminate);
@@ -123,8 +125,9 @@ pub(super) async fn pass(
     mut way: Way,
     steps: &Steps,
     other: Option<&Request>,
+    first: FirstMessage,
 ) -> Outcome {
-    match retry::follow(transaction, &mut way, steps).await {
+    match retry::follow(transaction, &mut way, steps, first).await {
         Ok(()) => tunnel::serve_promised(transaction, way, other).await,
         Err(Cut::ClientGone) => transaction.client_gone(way.outcome),
         Err(cut) => Outcome { tag: Tag::None, ..way.outcome }.without_answer(cut),
