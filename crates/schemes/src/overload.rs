@@ -14,7 +14,8 @@
 //!
 //! Places of objects that come slowly would keep others waiting beside an idle disk. So while
 //! little is under way ([`BUSY_SHARE`]), a place whose object has not come within [`PLACE_AGE_MAX`]
-//! counts no longer. While more is under way, each place counts: the disk has enough to do.
+//! counts no longer. While more is under way, or something else than stores bounds the room, each
+//! place counts: the disk has enough to do.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -82,12 +83,14 @@ pub(crate) struct Room {
     pub(crate) free: u64,
     /// Stores that are under way.
     pub(crate) under_way: u64,
+    /// The first half of the queue.
+    pub(crate) half: u64,
 }
 
 impl Room {
     /// In a half of this size.
     pub(crate) fn beside(under_way: u64, half: u64) -> Self {
-        Self { free: half.saturating_sub(under_way), under_way }
+        Self { free: half.saturating_sub(under_way), under_way, half }
     }
 
     /// The same, but with no more than `most` free.
@@ -96,9 +99,9 @@ impl Room {
     }
 
     /// Whether the disk has so little to do that nobody should wait for objects that do not come.
+    /// Not while something else than stores bounds the room: that is work for the disk too.
     fn is_quiet(self) -> bool {
-        self.free > 0
-            && self.under_way < self.free.saturating_add(self.under_way).div_ceil(BUSY_SHARE)
+        self.under_way < self.half.div_ceil(BUSY_SHARE) && self.free == self.half - self.under_way
     }
 }
 
@@ -235,11 +238,11 @@ impl Turns {
             let end = Instant::now() + self.wait_max();
             let mut turn = pin!(Turn { queue: &self.queue, units, number: None });
             loop {
-                let next = self.queue.next_lapse().map(|at| at.max(Instant::now() + LOOK_STEP));
-                match timeout_at(next.map_or(end, |at| at.min(end)), turn.as_mut()).await {
+                let is_last = end <= Instant::now();
+                match timeout_at(self.queue.next_look().min(end), turn.as_mut()).await {
                     Ok(place) => return Ok(place),
-                    Err(_) if Instant::now() < end => self.queue.look(),
-                    Err(_) => return Err(SchemeError::Busy("the disk cannot keep up")),
+                    Err(_) if is_last => return Err(SchemeError::Busy("the disk cannot keep up")),
+                    Err(_) => self.queue.look(),
                 }
             }
         }))
@@ -321,13 +324,16 @@ impl Queue {
         let_in.into_iter().for_each(|first| first.waiting.wake());
     }
 
-    /// When the next place may lapse. Of those that might have before, the disk has enough to do:
-    /// the end of a store has the line looked at.
-    fn next_lapse(&self) -> Option<Instant> {
+    /// When those in line look at the latest, as the next place may lapse then. Beside places that
+    /// might have lapsed before, the disk has enough to do, and the end of a store has the line
+    /// looked at. But that may give places to those in front, which lapse in their turn without
+    /// another end; so nobody sleeps for longer than a place may last.
+    fn next_look(&self) -> Instant {
         let line = self.line.lock();
         let now = Instant::now();
         let next = line.places.partition_point(|kept| kept.until <= now);
-        line.places.get(next).map(|kept| kept.until)
+        let lapses = line.places.get(next).map_or(now + PLACE_AGE_MAX, |kept| kept.until);
+        lapses.max(now + LOOK_STEP)
     }
 
     /// A place is not needed any more: the object has been handed to the disk, or will not come.

@@ -102,7 +102,9 @@ fn room(
     threads_max: usize,
 ) -> impl Fn() -> Room + Send + Sync + 'static {
     let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
-    let (half, most) = (half(threads_max), threads_max * OUTCOMES_TO_STORE_PER_THREAD);
+    let most = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
+    // Chores bound the room only if there are any.
+    let half = half(threads_max).min(CHORES_MAX);
     move || {
         let outcomes_left = most.saturating_sub(outcomes.load(Ordering::Relaxed));
         let chores_left = CHORES_MAX.saturating_sub(threads.0.chores());

@@ -143,10 +143,12 @@ impl Exchange {
     ) -> Self {
         let amounts = Arc::<Amounts>::default();
         let asked = Arc::clone(&amounts);
+        // Unlinks bound the room only if there are any.
+        let half = (u64::from(limits.q1) + 1).min(UNLINKS_MAX as u64);
         let room = move || {
             let unlinks_left = UNLINKS_MAX.saturating_sub(asked.unlinks.load(Ordering::Relaxed));
             let begun = asked.begun.load(Ordering::Relaxed);
-            Room::beside(begun.into(), u64::from(limits.q1) + 1).at_most(unlinks_left as u64)
+            Room::beside(begun.into(), half).at_most(unlinks_left as u64)
         };
         let turns = Turns::new(overload, capacity_bytes, room);
         let state = State {

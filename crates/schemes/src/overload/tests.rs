@@ -2,6 +2,7 @@
 
 use super::*;
 use std::task::Waker;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 fn poll<T>(future: &mut IoFuture<'_, T>) -> Poll<Result<T, SchemeError>> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -10,7 +11,7 @@ fn poll<T>(future: &mut IoFuture<'_, T>) -> Poll<Result<T, SchemeError>> {
 fn run(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(test);
+    LocalSet::new().block_on(&runtime, test);
 }
 
 /// A queue whose first half has room for `half`, and the number of stores under way.
@@ -154,18 +155,75 @@ fn places_are_kept_while_the_disk_has_enough_to_do() {
     });
 }
 
-/// In particular they do not look again and again meanwhile.
+/// As the end of a store has the line looked at.
 #[test]
-fn those_who_wait_beside_a_busy_disk_sleep_until_something_ends() {
+fn those_who_wait_beside_a_busy_disk_look_seldom() {
     run(async {
         let (turns, under_way) = turns_of(Overload::Wait, 8);
         under_way.store(2, Ordering::Relaxed);
         let mut all: Vec<Wait<'_>> = (0..6).map(|_| turns.turn(1).expect("a turn")).collect();
         let _slow = places(&mut all);
-        assert!(turns.queue.next_lapse().is_some());
-        tokio::time::advance(PLACE_AGE_MAX).await;
-        assert_eq!(turns.queue.next_lapse(), None);
+        tokio::time::advance(PLACE_AGE_MAX / 2).await;
+        assert_eq!(turns.queue.next_look(), Instant::now() + PLACE_AGE_MAX / 2);
+        tokio::time::advance(PLACE_AGE_MAX / 2).await;
+        assert_eq!(turns.queue.next_look(), Instant::now() + PLACE_AGE_MAX);
     });
+}
+
+/// Waits for its turn in a task of its own; with the place comes how long it has taken.
+fn in_a_task(turns: &Arc<Turns>) -> JoinHandle<(Place, Duration)> {
+    let (turns, start) = (Arc::clone(turns), Instant::now());
+    spawn_local(async move {
+        let place = turns.turn(1).expect("a turn").await.expect("a place");
+        (place, start.elapsed())
+    })
+}
+
+/// The places that keep them waiting are given after they have begun to sleep.
+#[test]
+fn nobody_sleeps_beside_a_disk_that_has_become_idle() {
+    run(async {
+        let (turns, under_way) = turns_of(Overload::Wait, 8);
+        under_way.store(8, Ordering::Relaxed);
+        let turns = Arc::new(turns);
+        let tasks: Vec<_> = (0..12).map(|_| in_a_task(&turns)).collect();
+        tokio::time::sleep(PLACE_AGE_MAX / 2).await;
+        assert_eq!((turns.waits(), turns.kept()), (12, (0, 0)));
+        // The stores end, and nothing else does: the servers of the next are slow.
+        under_way.store(0, Ordering::Relaxed);
+        turns.look();
+        let mut slow = Vec::new();
+        for task in tasks {
+            let (place, waited) = task.await.expect("no panic");
+            assert!(waited < 2 * PLACE_AGE_MAX, "{waited:?}");
+            slow.push(place);
+        }
+    });
+}
+
+#[test]
+fn the_line_is_looked_at_once_more_before_somebody_gives_up() {
+    run(async {
+        let (turns, under_way) = turns_of(Overload::Wait, 1);
+        under_way.store(1, Ordering::Relaxed);
+        let turns = Arc::new(turns);
+        let task = in_a_task(&turns);
+        tokio::time::sleep(WAIT_MAX - LOOK_STEP / 2).await;
+        under_way.store(0, Ordering::Relaxed); // which nobody tells
+        let (_place, waited) = task.await.expect("no panic");
+        assert!(waited >= WAIT_MAX, "{waited:?}");
+    });
+}
+
+#[test]
+fn the_disk_is_quiet_below_a_quarter_of_its_half_and_if_nothing_else_is_to_be_done() {
+    assert!(Room::beside(79, 320).is_quiet() && !Room::beside(80, 320).is_quiet());
+    assert!(Room::beside(0, 1).is_quiet() && !Room::beside(1, 1).is_quiet());
+    assert!(!Room::beside(0, 0).is_quiet() && !Room::beside(9, 1).is_quiet());
+    let full_of_unlinks = Room::beside(0, 65).at_most(6);
+    assert!(!full_of_unlinks.is_quiet() && full_of_unlinks.free == 6);
+    assert!(Room::beside(23, 320).at_most(297).is_quiet(), "it does not bind");
+    assert!(!Room::beside(23, 320).at_most(296).is_quiet());
 }
 
 #[test]
@@ -186,6 +244,40 @@ fn nobody_is_let_in_beyond_what_stands_behind_the_queue() {
         most.store(20, Ordering::Relaxed);
         turns.look();
         assert_eq!(places(&mut all).len(), 10, "the room decides again");
+    });
+}
+
+/// A full directory: those who were let in wait for unlinks, and are no stores yet.
+#[test]
+fn places_do_not_lapse_while_something_else_bounds_the_room() {
+    run(async {
+        let (turns, _) = turns_of(Overload::Wait, 10);
+        turns.limit(|| 4);
+        let mut all: Vec<Wait<'_>> = (0..20).map(|_| turns.turn(1).expect("a turn")).collect();
+        let slow = places(&mut all);
+        assert_eq!(slow.len(), 4);
+        tokio::time::advance(2 * PLACE_AGE_MAX).await;
+        turns.look();
+        assert_eq!((places(&mut all).len(), turns.kept()), (0, (4, 4)));
+        drop(slow);
+        assert_eq!(places(&mut all).len(), 4);
+    });
+}
+
+/// One that was let in, and counts behind the queue already, has its place all the same.
+#[test]
+fn of_what_may_wait_behind_the_queue_half_is_let_in() {
+    run(async {
+        let (turns, _) = turns_of(Overload::Wait, 320);
+        let behind = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&behind);
+        turns.limit(move || 64_u64.saturating_sub(count.load(Ordering::Relaxed)));
+        let mut let_in = Vec::new();
+        while let Poll::Ready(place) = poll(&mut turns.turn(1).expect("a turn")) {
+            let_in.push(place.expect("a place"));
+            behind.fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(let_in.len(), 32);
     });
 }
 

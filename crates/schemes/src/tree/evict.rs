@@ -34,7 +34,9 @@ impl Drop for WaitsForRoom<'_> {
 
 impl Dir {
     /// Lets no more objects in than find room in the directory, or may wait for it
-    /// (`overload=wait`). None of them needs more than a block at first.
+    /// (`overload=wait`). None of them needs more than a block at first. One that waits counts here
+    /// and has its place too, so about half of [`WAITING_FOR_ROOM_MAX`] are let in: the others are
+    /// for those who go on without a place, as their time is up.
     pub(super) fn limit_turns(&self) {
         let (space, waiting) = (Arc::clone(&self.space), Arc::clone(&self.waiting_for_room));
         let limit = move || {

@@ -75,3 +75,19 @@ fn nobody_is_let_in_while_too_many_files_wait_to_be_unlinked() {
     });
     exchange.wait_until_quiet(LIMIT);
 }
+
+/// With `overload=wait`: the bound of unlinks is no reason to keep places while there are none.
+#[test]
+fn places_lapse_though_the_queue_is_longer_than_unlinks_may_wait() {
+    let desk = Desk::new(UNLINKS_MAX as u32 + 100, UNLINKS_MAX as u32 + 200);
+    let turns = &desk.service.exchange.turns;
+    run(async {
+        let mut slow = Vec::new();
+        for _ in 0..UNLINKS_MAX {
+            slow.push(turns.turn(1).expect("a turn").await.expect("a place"));
+        }
+        assert_eq!(turns.waits(), 0);
+        turns.turn(1).expect("a turn").await.expect("that of a slow one");
+        assert_eq!(turns.waits(), 1);
+    });
+}
