@@ -9,8 +9,8 @@
 //!   memory.
 //! - A new one: each connection is for a server that nobody has asked for before. The request is a
 //!   miss, which the origin answers as a parent with TLS: no name is looked up. Both make a new
-//!   connection to the parent for each request (`server_persistent_connections off`), so both do the
-//!   same work, and the origin counts that they do.
+//!   connection to the parent for each request (`server_persistent_connections off`), so both do
+//!   the same work, and the origin counts that they do.
 //! - The same as it is without that line: Humboldt uses its connection to the parent again; Squid
 //!   makes a new one all the same. Nothing is asked of this, as the work differs.
 //! - The server is looked at first (`stare`): both connect to it for each tunnel, and the
