@@ -528,15 +528,16 @@ pub(crate) struct RunArgs {
     /// samples, summary and short report of every run, of which `recompute` makes it again
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
-    /// Begin no run that may end after this time; the same command goes on later, and the exit code
-    /// is 3 until all runs are done [default: that of the file's `session`]
+    /// Begin no run that would end after this time, if it took as long as it may or a quarter more
+    /// than is expected; the same command goes on later, and the exit code is 3 until all runs are
+    /// done [default: that of the file's `session`]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) session: Option<f64>,
     /// List the runs with their expected and their longest duration, and run nothing
     #[arg(long, visible_alias = "plan")]
     pub(crate) dry_run: bool,
-    /// Make each run once and for 20 seconds only, to see whether it can be made here; its figures
-    /// say nothing
+    /// Make each run once and for 20 seconds only, to see whether it can be made here, always anew
+    /// and in the folder `trial` within that of the experiment; its figures say nothing
     #[arg(long, conflicts_with_all = ["publish", "session"])]
     pub(crate) trial: bool,
     /// Repeat runs that have failed before

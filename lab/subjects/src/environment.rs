@@ -1,7 +1,7 @@
 //! The folder and the stores that a subject gets.
 
 use crate::control_group::Groups;
-use crate::dirty;
+use crate::dirty::{self, DirtyLimit, NoLimit};
 use crate::file::STORES_MAX;
 use crate::host::User;
 use crate::keeper::{Keeper, Kept};
@@ -78,7 +78,7 @@ pub struct Environment {
     stores: Vec<Store>,
     skipped: Vec<Skipped>,
     throttle: Option<Throttle>,
-    dirty_limit: Option<(u64, Kept)>,
+    dirty_limit: Option<DirtyLimit>,
     /// The folders, removed after everything in them.
     kept: Vec<Kept>,
 }
@@ -119,7 +119,7 @@ impl Environment {
         };
         environment.make_stores(plan, &base, keeper)?;
         environment.throttle_devices(plan, keeper);
-        environment.limit_dirty(plan, keeper);
+        environment.limit_dirty(plan, keeper)?;
         Ok(environment)
     }
 
@@ -179,14 +179,18 @@ impl Environment {
         }
     }
 
-    fn limit_dirty(&mut self, plan: &EnvironmentPlan, keeper: &Keeper) {
-        let Some(bytes) = plan.dirty_bytes_max else { return };
+    fn limit_dirty(&mut self, plan: &EnvironmentPlan, keeper: &Keeper) -> Result<(), SubjectError> {
+        let Some(bytes) = plan.dirty_bytes_max else { return Ok(()) };
         match dirty::limit(&self.host, keeper, bytes) {
-            Ok(kept) => self.dirty_limit = Some((bytes, kept)),
-            Err(reason) => {
+            Ok(limit) => self.dirty_limit = Some(limit),
+            Err(NoLimit::Impossible(reason)) => {
                 self.skip_once(Some(Skipped::new("limit of data not yet written back", reason)))
             }
+            Err(NoLimit::Taken) => {
+                return Err(dirty::taken());
+            }
         }
+        Ok(())
     }
 
     /// Waits until everything that preparing has written is on the stores' own devices: a run that
@@ -227,7 +231,7 @@ impl Environment {
         if let Some(throttle) = self.throttle {
             facts.push(("Each store's device limited to".to_owned(), throttle.to_string()));
         }
-        if let Some((bytes, _)) = &self.dirty_limit {
+        if let Some(DirtyLimit { bytes, .. }) = &self.dirty_limit {
             facts.push((
                 "Writers wait from".to_owned(),
                 format!("{} MB not written back yet", bytes >> 20),
@@ -280,8 +284,8 @@ impl Environment {
     /// The first thing that could not be undone; the keeper tries again at the end.
     pub fn remove(mut self) -> Result<(), SubjectError> {
         let mut result = self.groups.undo();
-        if let Some((_, kept)) = self.dirty_limit.take() {
-            result = result.and(kept.undo());
+        if let Some(limit) = self.dirty_limit.take() {
+            result = result.and(limit.undo());
         }
         while let Some(store) = self.stores.pop() {
             result = result.and(store.remove());

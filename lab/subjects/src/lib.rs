@@ -33,6 +33,7 @@ mod undo;
 mod words;
 
 pub use attach::{attach, reach};
+pub use dirty::OnlyLaboratory;
 pub use environment::{Environment, EnvironmentPlan, StoreKind, Throttle};
 pub use error::SubjectError;
 pub use file::{Mode, SubjectFile, SubjectTlsWay};

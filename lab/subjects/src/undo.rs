@@ -45,6 +45,18 @@ pub(crate) enum Undo {
     Detach(PathBuf),
     /// Write this text into that file: its former contents.
     Write(PathBuf, String),
+    /// Write this value into the file `former`, if the file `own` still is as we have set it:
+    /// whoever has changed it since then wants that.
+    WriteBack {
+        /// The file that was changed.
+        own: PathBuf,
+        /// What was written into it.
+        is: String,
+        /// The file that held before, perhaps the same.
+        former: PathBuf,
+        /// Its former contents.
+        value: String,
+    },
     /// Remove a control group.
     RemoveGroup(PathBuf),
     /// Remove a folder of ours with all that is in it.
@@ -65,10 +77,9 @@ impl Undo {
             }
             Self::Unmount(path) => unmount(host, path),
             Self::Detach(image) => detach(host, image),
-            Self::Write(file, value) => match fs::write(file, value) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    Err(format!("cannot write `{value}` to {}: {error}", file.display()))
-                }
+            Self::Write(file, value) => write(file, value),
+            Self::WriteBack { own, is, former, value } => match fs::read_to_string(own) {
+                Ok(now) if now.trim() == is => write(former, value),
                 _ => Ok(()),
             },
             Self::RemoveGroup(path) => patiently(|| match fs::remove_dir(path) {
@@ -97,6 +108,10 @@ impl Undo {
             Self::Unmount(mounted) => format!("umount {}", path(mounted)),
             Self::Detach(image) => format!("detach {}", path(image)),
             Self::Write(file, value) => format!("write {} {}", path(file), quote(value.as_bytes())),
+            Self::WriteBack { own, is, former, value } => {
+                let [is, value] = [is, value].map(|text| quote(text.as_bytes()));
+                format!("back {} {is} {} {value}", path(own), path(former))
+            }
             Self::RemoveGroup(group) => format!("rmdir {}", path(group)),
             Self::RemoveFolder(folder) => format!("remove {}", path(folder)),
             Self::RemoveFiles(folder, prefix) => {
@@ -123,6 +138,9 @@ impl Undo {
             ("umount", 2) => Self::Unmount(path(1)?),
             ("detach", 2) => Self::Detach(path(1)?),
             ("write", 3) => Self::Write(path(1)?, text(2)?),
+            ("back", 5) => {
+                Self::WriteBack { own: path(1)?, is: text(2)?, former: path(3)?, value: text(4)? }
+            }
             ("rmdir", 2) => Self::RemoveGroup(path(1)?),
             ("remove", 2) => Self::RemoveFolder(path(1)?),
             ("forget", 3) => {
@@ -130,6 +148,15 @@ impl Undo {
             }
             _ => return None,
         })
+    }
+}
+
+fn write(file: &Path, value: &str) -> Result<(), String> {
+    match fs::write(file, value) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("cannot write `{value}` to {}: {error}", file.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -303,6 +330,12 @@ mod tests {
             Undo::Unmount(PathBuf::from("/a b/c\n%d")),
             Undo::Detach(PathBuf::from(OsString::from_vec(b"/image\xff".to_vec()))),
             Undo::Write(PathBuf::from("/sys/x"), "7:0 0".to_owned()),
+            Undo::WriteBack {
+                own: PathBuf::from("/proc/a b"),
+                is: "1048576".to_owned(),
+                former: PathBuf::from("/proc/c"),
+                value: "20".to_owned(),
+            },
             Undo::RemoveGroup(PathBuf::from("/sys/fs/cgroup/ä")),
             Undo::RemoveFolder(PathBuf::from("/tmp/humboldt-lab-1")),
             Undo::RemoveFiles(PathBuf::from("/dev/shm"), "lab1-".to_owned()),
@@ -329,6 +362,25 @@ mod tests {
         }
         let root_is_none = Undo::from_line("end x 1 5 ").expect("a right line");
         assert!(matches!(root_is_none, Undo::End { root: None, .. }), "never the first process");
+    }
+
+    #[test]
+    fn only_our_own_value_is_taken_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [own, former] = ["bytes", "ratio"].map(|name| folder.path().join(name));
+        let undo = Undo::WriteBack {
+            own: own.clone(),
+            is: "1048576".to_owned(),
+            former: former.clone(),
+            value: "20".to_owned(),
+        };
+        for (now, is_back) in [("1048576\n", true), ("8388608\n", false), ("0\n", false)] {
+            fs::write(&own, now).expect("a file");
+            fs::write(&former, "0").expect("a file");
+            assert_eq!(undo.perform(&Host::current()), Ok(()));
+            let found = fs::read_to_string(&former).expect("the file");
+            assert_eq!(found, if is_back { "20" } else { "0" }, "{now}");
+        }
     }
 
     #[test]

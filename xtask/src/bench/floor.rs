@@ -7,12 +7,14 @@
 //! of the laboratory's poller. The laboratory's own origin does more for a request: it makes each
 //! body from its URL, chooses versions, and keeps timers for links and idle connections.
 
+use super::counts::Counts;
 use crate::Outcome;
 use humboldt_lab_wire::{Poller, http_date, request_head};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,15 +56,16 @@ struct Plain {
 
 /// Serves until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> Outcome {
-    serve(listen, |stream| {
+    serve(listen, None, |stream| {
         let input = Vec::with_capacity(MAX_REQUEST_BYTES);
         Ok(Plain { stream, input, sending: None })
     })
 }
 
-/// The same for connections that are made by `make`.
+/// The same for connections that are made by `make`; they may be counted in a file.
 pub(super) fn serve<C: Connection>(
     listen: SocketAddr,
+    counts: Option<&File>,
     make: impl Fn(TcpStream) -> Outcome<C>,
 ) -> Outcome {
     let mut listener = TcpListener::bind(listen)?;
@@ -77,6 +80,9 @@ pub(super) fn serve<C: Connection>(
     };
     let mut events = Events::with_capacity(EVENTS_MAX);
     loop {
+        if let Some(file) = counts {
+            server.answers.counts.write(file)?;
+        }
         match poll.poll(&mut events, None) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             result => result?,
@@ -123,6 +129,7 @@ impl<C: Connection, M: Fn(TcpStream) -> Outcome<C>> Server<C, M> {
             let interest = Interest::READABLE | Interest::WRITABLE;
             registry.register(&mut stream, Token(slot), interest)?;
             self.connections[slot] = Some((self.make)(stream)?);
+            self.answers.counts.connections += 1;
         }
     }
 
@@ -176,7 +183,10 @@ impl Plain {
                 }
             }
             match next_request(&mut self.input)? {
-                Some(body_bytes) => self.sending = Some((body_bytes, 0)),
+                Some(body_bytes) => {
+                    answers.counts.requests += 1;
+                    self.sending = Some((body_bytes, 0));
+                }
                 None => return Ok(true),
             }
         }
@@ -232,6 +242,7 @@ fn requested_bytes(target: &[u8]) -> Option<usize> {
 
 /// Heads by body length, rebuilt when the second changes, and the one buffer of all bodies.
 pub(super) struct Answers {
+    pub(super) counts: Counts,
     now_s: u64,
     heads: HashMap<usize, Vec<u8>>,
     body: Vec<u8>,
@@ -247,7 +258,8 @@ impl Answers {
                 .wrapping_add(1_442_695_040_888_963_407);
             b'a' + ((state >> 40) % 26) as u8
         });
-        Self { now_s: 0, heads: HashMap::new(), body: body.take(MAX_BODY_BYTES).collect() }
+        let body = body.take(MAX_BODY_BYTES).collect();
+        Self { counts: Counts::default(), now_s: 0, heads: HashMap::new(), body }
     }
 
     fn refresh(&mut self) {

@@ -9,6 +9,7 @@ mod awake;
 mod beside_old;
 mod bump;
 mod client;
+mod counts;
 mod delay;
 pub(crate) mod drive;
 pub(crate) mod files;

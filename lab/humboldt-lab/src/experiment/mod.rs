@@ -22,6 +22,7 @@ pub(crate) use live::Live;
 pub(crate) use manifest::provenance;
 pub(crate) use plan::check;
 pub(crate) use plan::{fill_bytes, sample_period_s, time_max_s};
+pub(crate) use sampling::OVERTIME_MAX;
 
 use crate::Failure;
 use crate::cli::PeakArgs;

@@ -17,7 +17,7 @@ const FILLED: f64 = 1.0;
 
 /// A run that has filled the cache as planned goes on for more samples, but not longer than this
 /// many times the time until then.
-const OVERTIME_MAX: u32 = 4;
+pub(crate) const OVERTIME_MAX: u32 = 4;
 
 /// After this many disturbed samples in a row, lower loads are tried; and then the run ends.
 const DISTURBED_BRIEFLY: u32 = 6;

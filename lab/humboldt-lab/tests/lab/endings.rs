@@ -163,6 +163,10 @@ fn instances_share_the_load_and_the_dirty_limit_is_taken_back() {
     let limit_mb = before.another_mb();
     let (ground, out) = (folder(), folder());
     let (run, traces) = run_two(ground.path(), out.path(), limit_mb);
+    let other = folder();
+    let second = ["peak", "humboldt:null", "--no-calibration", "--dirty-limit", "32MB"];
+    let second = second.into_iter().chain(["--out", text(other.path())]);
+    lab(second).with(1).says(&["another laboratory", "vm.dirty_bytes"]);
     let addresses = instances(ground.path());
     assert_eq!(addresses.len(), 2, "{addresses:?}");
     for address in &addresses {

@@ -48,6 +48,51 @@ fn a_matrix_goes_on_where_it_was_interrupted() {
 }
 
 #[test]
+fn a_trial_is_never_taken_for_a_measurement() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    // Its first sample fills it, so that a trial is over long before its time.
+    let text = file(&relay).replace("['one', 'two']\n", "['one']\nfill = [0.00001]\n");
+    let path = write(own.path(), "one.toml", &text);
+    let out = own.path().join("one");
+
+    for time in ["first", "second"] {
+        let trial = lab(["run", &path, "--trial"]).with(0).out;
+        assert!(trial.contains("=== run 1 of 1"), "the {time} time too: {trial}");
+    }
+    let folders = |folder: &std::path::Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+        let folders = entries.filter(|entry| entry.path().is_dir());
+        folders.map(|entry| entry.file_name().into_string().expect("plain")).collect()
+    };
+    assert_eq!(folders(&out), ["trial"], "it leaves nothing beside its own folder");
+    let real = lab(["run", &path]).with(0).out;
+    assert!(real.contains("=== run 1 of 1"), "{real}");
+    assert_eq!(folders(&out).len(), 2);
+}
+
+#[test]
+fn runs_with_other_options_are_not_kept() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    let path = write(own.path(), "two.toml", &file(&relay));
+    lab(["run", &path]).with(0);
+    let first = run_in(&own.path().join("two/one")).started_s;
+
+    write(own.path(), "two.toml", &file(&relay).replace("time-max = '2s'", "time-max = '1s'"));
+    let refused = lab(["run", &path]).with(2);
+    refused.says(&["two/one", "--time-max=2s", "--time-max=1s", "--out"]);
+    assert!(!refused.out.contains("=== run"), "{}", refused.out);
+    assert_eq!(run_in(&own.path().join("two/one")).started_s, first, "it stays");
+
+    let text = file(&relay).replace("load = 100", "first-load = 100\nload = 100");
+    write(own.path(), "two.toml", &text);
+    lab(["run", &path]).with(0);
+}
+
+#[test]
 fn a_session_begins_no_run_that_may_end_after_it() {
     let _machine = shared();
     let relay = Relay::start(|_, _| {});

@@ -8,14 +8,17 @@
 //! - A certificate that is there: all connections are for one server, and the request is a hit in
 //!   memory.
 //! - A new one: each connection is for a server that nobody has asked for before. The request is a
-//!   miss, which the origin answers as a parent with TLS: no name is looked up. Humboldt uses its
-//!   connection to the parent again; Squid makes a new one all the same, as the CPU of the origin
-//!   shows.
+//!   miss, which the origin answers as a parent with TLS: no name is looked up. Both make a new
+//!   connection to the parent for each request (`server_persistent_connections off`), so both do
+//!   the same work, and the origin counts that they do.
+//! - The same as it is without that line: Humboldt uses its connection to the parent again; Squid
+//!   makes a new one all the same. Nothing is asked of this, as the work differs.
 //! - The server is looked at first (`stare`): both connect to it for each tunnel, and the
 //!   certificate, made after the server's, is there. Nothing is asked of this.
 
 mod proxies;
 
+use super::counts::Counts;
 use super::drive::{DECRYPTED_DOMAIN, Decrypted, Drive, Secured};
 use super::hit::MAX_ORIGIN_US;
 use super::load::{self, Sample};
@@ -46,17 +49,23 @@ const NAMES_OF_TURN: u64 = 100_000_000;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
     Found,
+    MadeAnew,
     Made,
     Looked,
 }
 
 impl Load {
-    const ALL: [Self; 3] = [Self::Found, Self::Made, Self::Looked];
+    const ALL: [Self; 4] = [Self::Found, Self::MadeAnew, Self::Made, Self::Looked];
 
     fn title(self) -> &'static str {
         match self {
             Self::Found => "a certificate that is there, a hit in memory (`bump` at once)",
-            Self::Made => "a new certificate, a miss that a parent answers (`bump` at once)",
+            Self::MadeAnew => {
+                "a new certificate, a miss on a new connection to a parent (`bump` at once)"
+            }
+            Self::Made => {
+                "a new certificate, a miss on any connection to a parent (`bump` at once)"
+            }
             Self::Looked => "the server looked at first, a hit in memory (`stare`, then `bump`)",
         }
     }
@@ -64,6 +73,7 @@ impl Load {
     fn mode(self) -> Mode {
         match self {
             Self::Found | Self::Made => Mode::Bump,
+            Self::MadeAnew => Mode::BumpAnew,
             Self::Looked => Mode::Stare,
         }
     }
@@ -71,16 +81,29 @@ impl Load {
     fn ratio_min(self) -> Option<f64> {
         match self {
             Self::Found => Some(FOUND_RATIO_MIN),
-            Self::Made => Some(MADE_RATIO_MIN),
-            Self::Looked => None,
+            Self::MadeAnew => Some(MADE_RATIO_MIN),
+            Self::Made | Self::Looked => None,
         }
+    }
+
+    /// Whether this many requests of a load make so much work for the origin.
+    fn check(self, requests: u64, origin: Counts) -> Result<(), String> {
+        let asks = matches!(self, Self::Made | Self::MadeAnew);
+        if asks && origin.requests < requests {
+            return Err(format!("the origin saw {} of {requests} `misses`", origin.requests));
+        }
+        if self == Self::MadeAnew && origin.connections < requests {
+            let connections = origin.connections;
+            return Err(format!("{connections} connections to the parent for {requests} requests"));
+        }
+        Ok(())
     }
 
     /// Requests that begin with this turn's names.
     fn drive(self, plan: &Plan, origin: &Subject, turn: u64) -> Drive {
         let (decrypted, objects, first) = match self {
             Self::Found | Self::Looked => (Decrypted::One, 1, 0),
-            Self::Made => (Decrypted::Each, u64::MAX, turn * NAMES_OF_TURN),
+            Self::Made | Self::MadeAnew => (Decrypted::Each, u64::MAX, turn * NAMES_OF_TURN),
         };
         debug_assert!(plan.authority.is_some());
         let tls = Some(Secured { resumes: false });
@@ -107,6 +130,14 @@ struct Files {
     key: PathBuf,
     /// The address of the one server that is looked at.
     hosts: PathBuf,
+    /// What the origin has done.
+    counts: PathBuf,
+}
+
+/// The floor of TLS, on the core of the load.
+struct Origin {
+    subject: Subject,
+    counts: PathBuf,
 }
 
 pub(super) fn run(mut plan: Plan) -> Outcome {
@@ -116,8 +147,8 @@ pub(super) fn run(mut plan: Plan) -> Outcome {
     let plan = &plan;
     let squid = if plan.wants("squid") { Squid::find()? } else { None };
     let origin = origin(plan, &files)?;
-    for mode in [Mode::Bump, Mode::Stare] {
-        let all = proxies::all(plan, mode, &files, squid.as_ref(), origin.address)?;
+    for mode in [Mode::Bump, Mode::BumpAnew, Mode::Stare] {
+        let all = proxies::all(plan, mode, &files, squid.as_ref(), origin.subject.address)?;
         for load in Load::ALL.into_iter().filter(|load| load.mode() == mode) {
             let samples = turns(plan, &all, &origin, load)?;
             print(plan, &all, &samples, load);
@@ -142,17 +173,19 @@ fn files(folder: &Path) -> Outcome<Files> {
         authority_key: write("authority.key", authority.key_pem())?,
         certificate: write("own.pem", &identity.certificate_pem)?,
         key: write("own.key", &identity.key_pem)?,
+        counts: folder.join("counts"),
         hosts: write("hosts", &format!("127.0.0.1 one.{DECRYPTED_DOMAIN}\n"))?,
     })
 }
 
-/// The floor of TLS, on the core of the load.
-fn origin(plan: &Plan, files: &Files) -> Outcome<Subject> {
+fn origin(plan: &Plan, files: &Files) -> Outcome<Origin> {
     let listen = free_address()?;
     let mut command = Command::new(&plan.xtask);
     command.arg("tls-floor").arg(listen.to_string()).arg(&files.certificate).arg(&files.key);
+    command.arg("--counts").arg(&files.counts);
     let (core, folder) = (plan.load_core, subjects::folder()?);
-    subjects::launch("origin", Style::Direct, core, command, listen, folder)
+    let subject = subjects::launch("origin", Style::Direct, core, command, listen, folder)?;
+    Ok(Origin { subject, counts: files.counts.clone() })
 }
 
 /// A turn, and the origin's CPU for each connection.
@@ -162,17 +195,17 @@ struct Turn {
 }
 
 /// All in turn, several times. The turns are by subject.
-fn turns(plan: &Plan, all: &[Subject], origin: &Subject, load: Load) -> Outcome<Vec<Vec<Turn>>> {
+fn turns(plan: &Plan, all: &[Subject], origin: &Origin, load: Load) -> Outcome<Vec<Vec<Turn>>> {
     // Three times, so that every cache stores the object.
     for subject in all {
-        let drive = load.drive(plan, origin, 0);
+        let drive = load.drive(plan, &origin.subject, 0);
         let warm = Drive { requests: 3, connections: 1, ..drive };
         warm.run(plan, subject.name, subject.address)?;
     }
     let mut turns: Vec<Vec<Turn>> = all.iter().map(|_| Vec::new()).collect();
     for round in 0..plan.rounds_wanted.unwrap_or(plan.rounds()) {
         for (subject, turns) in all.iter().zip(&mut turns) {
-            let drive = load.drive(plan, origin, round as u64 + 1);
+            let drive = load.drive(plan, &origin.subject, round as u64 + 1);
             turns.push(turn(plan, subject, origin, (load, drive))?);
             subject.empty_access_log()?;
         }
@@ -183,13 +216,16 @@ fn turns(plan: &Plan, all: &[Subject], origin: &Subject, load: Load) -> Outcome<
 fn turn(
     plan: &Plan,
     subject: &Subject,
-    origin: &Subject,
+    origin: &Origin,
     (load, drive): (Load, Drive),
 ) -> Outcome<Turn> {
-    let before_us = origin.process.cpu_us()?;
+    let process = &origin.subject.process;
+    let (before, before_us) = (Counts::read(&origin.counts)?, process.cpu_us()?);
     let sample = load::turn(plan, subject, drive)?;
-    let origin_us = (origin.process.cpu_us()? - before_us) as f64 / sample.requests as f64;
+    let origin_us = (process.cpu_us()? - before_us) as f64 / sample.requests as f64;
     let name = subject.name;
+    load.check(sample.requests, Counts::read(&origin.counts)?.since(before))
+        .map_err(|what| format!("{name}: {what}"))?;
     if load == Load::Found && origin_us > MAX_ORIGIN_US {
         return Err(format!("{name}: the origin worked {origin_us:.1} µs for each `hit`").into());
     }
@@ -242,5 +278,31 @@ fn print(plan: &Plan, all: &[Subject], turns: &[Vec<Turn>], load: Load) {
     if let (Some(old), Some(new)) = (of("old"), of("humboldt")) {
         let ratios: Vec<f64> = new.iter().zip(&old).map(|(new, old)| new / old).collect();
         println!("\nCPU, humboldt ÷ old: {}", table::with_range(&ratios, 3));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_without_the_work_that_it_is_about_fails() {
+        let origin = |connections, requests| Counts { connections, requests };
+        for (load, right) in [
+            (Load::Found, [true, true, true]),
+            (Load::Looked, [true, true, true]),
+            (Load::Made, [false, true, true]),
+            (Load::MadeAnew, [false, false, true]),
+        ] {
+            let is_right = [origin(10, 9), origin(1, 10), origin(11, 12)]
+                .map(|origin| load.check(10, origin).is_ok());
+            assert_eq!(is_right, right, "{}", load.title());
+        }
+    }
+
+    #[test]
+    fn the_verdicts_are_about_the_same_work_in_both() {
+        assert_eq!(Load::MadeAnew.ratio_min(), Some(MADE_RATIO_MIN));
+        assert_eq!(Load::Made.ratio_min(), None);
     }
 }

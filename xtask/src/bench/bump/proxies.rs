@@ -33,6 +33,8 @@ const HELPERS: u32 = 8;
 pub(super) enum Mode {
     /// It is decrypted at once; what is asked inside comes from the memory, or from a parent.
     Bump,
+    /// The same, with a new connection to the parent for each request.
+    BumpAnew,
     /// The server is looked at first, for each tunnel anew.
     Stare,
 }
@@ -44,10 +46,11 @@ impl Mode {
         match self {
             // A parent, so that no name is looked up, and its connection can be used again: what
             // is left is what the tunnel costs.
-            Self::Bump => format!(
-                "ssl_bump bump all\nnever_direct allow all\n\
+            Self::Bump | Self::BumpAnew => format!(
+                "ssl_bump bump all\nnever_direct allow all\nserver_persistent_connections {}\n\
                  cache_peer {} parent {} 0 no-query originserver name=origin tls \
                  tls-cafile={authority} ssldomain=origin.{DECRYPTED_DOMAIN}\n",
+                if self == Self::Bump { "on" } else { "off" },
                 origin.ip(),
                 origin.port()
             ),
@@ -64,7 +67,7 @@ impl Mode {
     /// Rules that only Humboldt needs.
     fn own_lines(self) -> &'static str {
         match self {
-            Self::Bump => "",
+            Self::Bump | Self::BumpAnew => "",
             Self::Stare => "private_destinations allow all\n",
         }
     }

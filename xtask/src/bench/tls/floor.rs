@@ -9,6 +9,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
+use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,6 +23,9 @@ pub(crate) struct Arguments {
     certificate: PathBuf,
     /// Its key, in PEM
     key: PathBuf,
+    /// A file in which it counts connections and requests
+    #[arg(long)]
+    counts: Option<PathBuf>,
 }
 
 struct Secured {
@@ -41,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .with_single_cert(chain, key)?;
     config.ticketer = aws_lc_rs::Ticketer::new()?;
     let config = Arc::new(config);
-    floor::serve(arguments.listen, |stream| {
+    let counts = arguments.counts.as_ref().map(File::create).transpose()?;
+    floor::serve(arguments.listen, counts.as_ref(), |stream| {
         let mut tls = ServerConnection::new(Arc::clone(&config))?;
         tls.set_buffer_limit(None);
         Ok(Secured { stream, tls, input: Vec::new() })
@@ -96,6 +101,7 @@ impl Secured {
     /// Encrypts the answers to all requests that are there.
     fn answer(&mut self, answers: &mut Answers) -> std::io::Result<()> {
         while let Some(body_bytes) = floor::next_request(&mut self.input)? {
+            answers.counts.requests += 1;
             let (head, body) = answers.get(body_bytes);
             let parts = [IoSlice::new(head), IoSlice::new(body)];
             let taken = self.tls.writer().write_vectored(&parts)?;

@@ -5,6 +5,7 @@
 
 mod cells;
 mod file;
+mod kept;
 mod places;
 mod plan;
 mod progress;
@@ -16,14 +17,18 @@ use crate::interrupt::Interrupt;
 use crate::{Failure, output::say, units};
 use cells::{Cell, Cells, Task};
 use file::Scale;
-use humboldt_lab_record::{BangRun, Outcome, Run};
+use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_report as report;
+use humboldt_lab_subjects::{Host, OnlyLaboratory};
 use plan::show;
 use progress::{Done, Progress};
 use std::time::{Duration, Instant};
 
 /// About the time that a run takes besides its load, in seconds.
 const START_AND_STOP_S: f64 = 15.0;
+
+/// The folder of a trial, within that of the experiment: its runs must not pass for measurements.
+const TRIAL_FOLDER: &str = "trial";
 
 /// A run may take so many times as long as it is expected to before a session is longer than it was
 /// to be.
@@ -34,6 +39,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     let scale = Scale { full: arguments.full, cross: arguments.cross, trial: arguments.trial };
     let file = file::read(&arguments.file, scale)?;
     let out = arguments.out.clone().unwrap_or_else(|| arguments.file.with_extension(""));
+    let out = if arguments.trial { out.join(TRIAL_FOLDER) } else { out };
     let Cells { cells, pairs } = cells::cells(&file, &arguments.file, &out)?;
     for cell in &cells {
         let checked = match &cell.task {
@@ -54,6 +60,9 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         show(&cells, &out, rest_s, &session, &file.pieces);
         return Ok(());
     }
+    // Before the first run, not after hours of others.
+    cells.iter().try_for_each(|cell| kept::finished(cell, arguments).map(drop))?;
+    let _only = only_laboratory(&cells)?;
     let kind = match file.command {
         file::Kind::Peak => report::Kind::Peak,
         file::Kind::Bang => report::Kind::Bang,
@@ -62,7 +71,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     let mut progress = Progress::new(&out, experiment);
     let (mut left_to_later, mut is_over, mut piece) = (0, false, None);
     for (index, cell) in cells.iter().enumerate() {
-        if let Some(done) = finished(cell, arguments.retry_failed) {
+        if let Some(done) = kept::finished(cell, arguments)? {
             progress.keep(done, cell);
             continue;
         }
@@ -107,6 +116,15 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     }
 }
 
+/// Until the end, if any run needs it: beside another laboratory all of them would fail.
+fn only_laboratory(cells: &[Cell]) -> Result<Option<OnlyLaboratory>, Failure> {
+    let needs = cells.iter().any(|cell| match &cell.task {
+        Task::Peak(peak) => peak.ground.dirty_limit.is_some(),
+        Task::Bang(bang) => bang.ground.dirty_limit.is_some(),
+    });
+    if needs { OnlyLaboratory::new(&Host::current()).map_err(Failure::run) } else { Ok(None) }
+}
+
 /// The time in which runs may begin: a large experiment is carried out in pieces.
 struct Session {
     begun: Instant,
@@ -121,15 +139,20 @@ impl Session {
         Ok(Self { begun: Instant::now(), limit_s: arguments.session.or(of_file) })
     }
 
-    /// Whether a run may begin: it takes as long as it may at most or, if something is known about
-    /// it, about as long as it is expected to.
+    /// Whether a run may begin.
     fn has_time_for(&self, cell: &Cell) -> bool {
-        let needed_s = limit_s(cell).unwrap_or(0.0) + START_AND_STOP_S;
-        let needed_s = match plan::expected_s(cell, 0.0) {
-            Some(expected_s) => needed_s.min(expected_s * LONGER_THAN_EXPECTED),
-            None => needed_s,
-        };
+        let needed_s = needed_s(cell);
         self.limit_s.is_none_or(|limit_s| self.begun.elapsed().as_secs_f64() + needed_s <= limit_s)
+    }
+}
+
+/// The time that a run is given: as long as it may take at most or, if something is known about it,
+/// a quarter more than it is expected to take, whichever is less. Without either it has no end.
+fn needed_s(cell: &Cell) -> f64 {
+    let longest_s = limit_s(cell).map_or(f64::INFINITY, |limit_s| limit_s + START_AND_STOP_S);
+    match plan::expected_s(cell, 0.0) {
+        Some(expected_s) => longest_s.min(expected_s * LONGER_THAN_EXPECTED),
+        None => longest_s,
     }
 }
 
@@ -175,6 +198,7 @@ fn keep_failure(cell: &Cell, failure: &Failure) -> Result<Done, Failure> {
             run.format = humboldt_lab_record::RUN_FORMAT;
             run.plan.subject = peak.subject.clone().unwrap_or_default();
             run.plan.variant = cell.label.clone();
+            run.manifest.provenance.run_command.clone_from(&peak.as_command);
             report::write_run(&cell.folder, &run).map_err(Failure::run)?;
             Ok(Done::Peak(Box::new(run)))
         }
@@ -183,24 +207,28 @@ fn keep_failure(cell: &Cell, failure: &Failure) -> Result<Done, Failure> {
     }
 }
 
-/// A run of an earlier session that need not be repeated.
-fn finished(cell: &Cell, retry_failed: bool) -> Option<Done> {
-    match &cell.task {
-        Task::Peak(_) => {
-            let run = report::read_run(&cell.folder).ok()?;
-            let is_kept = match run.outcome {
-                Outcome::Filled | Outcome::TimeUp => true,
-                Outcome::Failed(_) => !retry_failed,
-                Outcome::Running | Outcome::Interrupted => false,
-            };
-            is_kept.then(|| Done::Peak(Box::new(run)))
-        }
-        Task::Bang(bang) => {
-            let folders = bang::pass_folders(bang, &cell.folder).ok()?;
-            let passes: Option<Vec<BangRun>> =
-                folders.iter().map(|folder| report::read_bang(folder).ok()).collect();
-            // A pass that was not begun has the empty report with which its folder was tried.
-            passes.filter(|passes| passes.iter().all(|pass| pass.answers > 0)).map(Done::Bang)
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_run_is_given_the_time_that_is_known_of_it() {
+        let needed = |common: &str, expected: &str| {
+            let text = format!(
+                "title = 'T'\n[common]\ncache-size = '100MB'\ntime-scale = 0.05\n{common}\n\
+                 [[run]]\nsubject = 'squid:ufs'\n{expected}"
+            );
+            let file = file::parse(&text, Scale::default()).unwrap();
+            let cells = cells::cells(&file, Path::new("t.toml"), Path::new("out")).unwrap().cells;
+            needed_s(&cells[0])
+        };
+        let expected = "[[expected]]\nanswers = 100\n";
+        let fills_s = f64::from(2 * 100 * 1024 * 1024) / 300_000.0;
+        let a_quarter_more_s = (fills_s + START_AND_STOP_S) * LONGER_THAN_EXPECTED;
+        assert!((needed("", expected) - a_quarter_more_s).abs() < 0.1, "no limit, but known");
+        assert_eq!(needed("time-max = '710s'", expected), 710.0 + START_AND_STOP_S);
+        assert_eq!(needed("time-max = '50s'", ""), 50.0 + START_AND_STOP_S);
+        assert_eq!(needed("", ""), f64::INFINITY);
     }
 }

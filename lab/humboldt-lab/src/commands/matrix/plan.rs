@@ -2,6 +2,7 @@
 
 use super::cells::{Cell, Task};
 use super::{START_AND_STOP_S, Session, limit_s};
+use crate::cli::PeakArgs;
 use crate::commands::bang;
 use crate::experiment;
 use crate::output::say;
@@ -30,14 +31,23 @@ fn around_s(rest_s: f64) -> f64 {
 pub(super) fn expected_s(cell: &Cell, rest_s: f64) -> Option<f64> {
     let load_s = match &cell.task {
         Task::Peak(peak) => {
-            let filled_per_s = cell.expected_per_s? * FILLED_PER_ANSWER_BYTES;
-            let fills_s = experiment::fill_bytes(peak) as f64 / filled_per_s;
-            let samples_s = SAMPLES_LEAST * experiment::sample_period_s(peak);
+            let fills_s = fills_s(peak, cell.expected_per_s?);
+            let samples_s = samples_s(peak).min(fills_s * f64::from(experiment::OVERTIME_MAX));
             fills_s.max(samples_s).min(experiment::time_max_s(peak).unwrap_or(f64::MAX))
         }
         Task::Bang(bang) => (bang::requests(bang) as f64 / cell.expected_per_s?).min(bang.time_max),
     };
     Some(load_s + around_s(rest_s))
+}
+
+/// How long it takes to fill the store as planned, at this rate.
+fn fills_s(peak: &PeakArgs, answers_per_s: f64) -> f64 {
+    experiment::fill_bytes(peak) as f64 / (answers_per_s * FILLED_PER_ANSWER_BYTES)
+}
+
+/// How long enough samples take.
+fn samples_s(peak: &PeakArgs) -> f64 {
+    SAMPLES_LEAST * experiment::sample_period_s(peak)
 }
 
 /// The expected time of each piece in the order in which they are done, in seconds; `None` if it is
@@ -137,14 +147,35 @@ mod tests {
         rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     }
 
+    /// All that are there.
+    fn files() -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(folder()).expect("experiments");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+    }
+
+    #[test]
+    fn no_run_ends_before_it_has_its_samples() {
+        let mut runs = 0;
+        for path in files() {
+            for cell in cells_of(&path, Scale::default()).1 {
+                let (Task::Peak(peak), Some(per_s)) = (&cell.task, cell.expected_per_s) else {
+                    continue;
+                };
+                let longest_s = fills_s(peak, per_s) * f64::from(experiment::OVERTIME_MAX);
+                let samples_s = samples_s(peak);
+                let name = format!("{}: {}", path.display(), cell.label);
+                assert!(samples_s <= longest_s, "{name}: {samples_s:.0} s in {longest_s:.0} s");
+                runs += 1;
+            }
+        }
+        assert!(runs > 100, "{runs}");
+    }
+
     #[test]
     fn every_piece_of_every_experiment_ends_within_90_minutes_as_its_file_says() {
         let mut pieces = 0;
-        for entry in fs::read_dir(folder()).expect("experiments") {
-            let path = entry.expect("an entry").path();
-            if path.extension().is_none_or(|extension| extension != "toml") {
-                continue;
-            }
+        for path in files() {
             let (file, cells) = cells_of(&path, Scale::default());
             let rest_s = file.rest.as_deref().map_or(0.0, |rest| units::seconds(rest).unwrap());
             let name = path.display();
@@ -163,9 +194,10 @@ mod tests {
     #[test]
     fn the_time_of_a_run_is_that_of_filling_or_that_of_enough_samples() {
         let text = "title = 'T'\n[common]\ncache-size = '100MB'\ntime-scale = 0.05\nsample = '80s'\n\
-                    time-max = '1300s'\n[axes]\nsubject = ['squid:ufs', 'squid:null', 'squid:rock']\n\
+                    time-max = '1300s'\n[axes]\nsubject = ['squid:ufs', 'squid:null', 'squid:rock', 'squid:coss']\n\
                     [[expected]]\nsubject = 'squid:ufs'\nanswers = 100\n\
                     [[expected]]\nsubject = 'squid:null'\nanswers = 600\n\
+                    [[expected]]\nsubject = 'squid:coss'\nanswers = 6000\n\
                     [[expected]]\nanswers = 10\n";
         let file = file::parse(text, Scale::default()).unwrap();
         let path = Path::new("test.toml");
@@ -174,7 +206,8 @@ mod tests {
             cells.iter().map(|cell| expected_s(cell, 5.0).unwrap() - 20.0).collect();
         let fills_s = f64::from(2 * 100 * 1024 * 1024) / 300_000.0;
         assert!((loads[0] - fills_s).abs() < 1.0, "{loads:?}");
-        assert_eq!(loads[1..], [88.0 * 4.0, 1300.0]);
+        assert_eq!(loads[1..3], [88.0 * 4.0, 1300.0]);
+        assert!((loads[3] - 4.0 * fills_s / 60.0).abs() < 1.0, "it ends then: {loads:?}");
         assert_eq!(pieces_s(&cells, 5.0).map(|pieces| pieces.len()), Some(1));
     }
 }
