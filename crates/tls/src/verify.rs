@@ -73,7 +73,7 @@ impl Verifier {
                 verifier.build(Lists::All, &Arc::new(RootCertStore { roots: vec![nobody()] }))?;
             }
             None => {
-                let chains = verifier.chains_of(Arc::new(verifier.own.clone()))?;
+                let chains = verifier.chains_of(&Arc::new(verifier.own.clone()))?;
                 _ = verifier.chains.set(chains);
             }
         }
@@ -100,33 +100,24 @@ impl Verifier {
         builder.build().map_err(|error| SetupProblem::Settings(error.to_string()))
     }
 
-    /// What verifies by these authorities.
-    fn chains_of(&self, roots: Arc<RootCertStore>) -> Result<Chains, SetupProblem> {
-        let all = match roots.is_empty() {
-            true => None,
-            false => Some(self.build(Lists::All, &roots)?),
+    /// What verifies by these authorities. Lists of revocations can be long: they are read here,
+    /// and not by a core when it finds a fault.
+    fn chains_of(&self, roots: &Arc<RootCertStore>) -> Result<Chains, SetupProblem> {
+        let by = |lists| match roots.is_empty() {
+            true => Ok(None),
+            false => self.build(lists, roots).map(Some),
         };
-        let (aged, of_server, without) = Default::default();
-        let chains = Chains { all, aged, of_server, without, roots };
-        // Lists can be long: they are read here, and not by a core when a fault is found.
-        for lists in [Lists::Aged, Lists::OfServer] {
-            self.by(&chains, lists);
+        let all = by(Lists::All)?;
+        if self.revocations.is_empty() {
+            let (aged, of_server, without) = (all.clone(), all.clone(), all.clone());
+            return Ok(Chains { all, aged, of_server, without });
         }
-        Ok(chains)
-    }
-
-    /// What verifies by these lists of revocations.
-    fn by<'c>(&self, chains: &'c Chains, lists: Lists) -> Option<&'c Arc<WebPkiServerVerifier>> {
-        let all = chains.all.as_ref()?;
-        let others = match lists {
-            Lists::All => return Some(all),
-            _ if self.revocations.is_empty() => return Some(all),
-            Lists::OfServer if self.checks_whole_chain => &chains.of_server,
-            Lists::Aged | Lists::OfServer => &chains.aged,
-            Lists::No => &chains.without,
+        let aged = by(Lists::Aged)?;
+        let of_server = match self.checks_whole_chain {
+            true => by(Lists::OfServer)?,
+            false => aged.clone(),
         };
-        // The same lists and authorities have been used for the first one.
-        others.get_or_init(|| self.build(lists, &chains.roots).ok()).as_ref()
+        Ok(Chains { all, aged, of_server, without: by(Lists::No)? })
     }
 
     /// `None`: the authorities cannot be read at present.
@@ -138,14 +129,14 @@ impl Verifier {
         if !self.own.is_empty() {
             Arc::make_mut(&mut roots).roots.extend(self.own.roots.iter().cloned());
         }
-        let chains = self.chains_of(roots).ok()?;
+        let chains = self.chains_of(&roots).ok()?;
         Some(self.chains.get_or_init(|| chains))
     }
 
     fn verify_chain(&self, lists: Lists, asked: &Asked<'_>, now: UnixTime) -> Result<(), Error> {
         let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
         let &Asked { own, others, name } = asked;
-        let verified = match self.chains().and_then(|chains| self.by(chains, lists)) {
+        let verified = match self.chains().and_then(|chains| chains.by(lists)) {
             Some(chains) => chains.verify_server_cert(own, others, name, &[], now).map(drop),
             None => unknown,
         };
@@ -233,15 +224,24 @@ impl Judge for Verifier {
     }
 }
 
-/// The verification of chains, with lists of revocations and without. `None`: nobody is trusted.
+/// The verification of chains, for each use of lists of revocations. `None`: nobody is trusted.
 #[derive(Debug)]
 struct Chains {
     all: Option<Arc<WebPkiServerVerifier>>,
-    aged: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
-    of_server: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
-    without: OnceLock<Option<Arc<WebPkiServerVerifier>>>,
-    /// The authorities.
-    roots: Arc<RootCertStore>,
+    aged: Option<Arc<WebPkiServerVerifier>>,
+    of_server: Option<Arc<WebPkiServerVerifier>>,
+    without: Option<Arc<WebPkiServerVerifier>>,
+}
+
+impl Chains {
+    fn by(&self, lists: Lists) -> Option<&Arc<WebPkiServerVerifier>> {
+        match lists {
+            Lists::All => self.all.as_ref(),
+            Lists::Aged => self.aged.as_ref(),
+            Lists::OfServer => self.of_server.as_ref(),
+            Lists::No => self.without.as_ref(),
+        }
+    }
 }
 
 impl ServerCertVerifier for Verifier {
