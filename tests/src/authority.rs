@@ -2,10 +2,13 @@
 
 use crate::proxy::open_folder;
 use crate::servers::{program, succeed};
+use crate::wait::start;
 use std::fs::{self, Permissions};
+use std::io::Read;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const SETTINGS: &str = "\
@@ -295,4 +298,26 @@ pub fn openssl(command: &str) -> Command {
     let mut openssl = Command::new(program("openssl"));
     openssl.arg(command);
     openssl
+}
+
+/// A ClientHello as OpenSSL writes it.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn client_hello(name: &str) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut command = openssl("s_client");
+    let address = listener.local_addr().expect("an address").to_string();
+    command.args(["-connect", &address, "-servername", name]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = start(&mut command).expect("openssl starts");
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).expect("the head of a record");
+    let mut rest = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+    stream.read_exact(&mut rest).expect("a record");
+    drop(stream);
+    child.wait().expect("openssl ends");
+    [&head[..], &rest].concat()
 }

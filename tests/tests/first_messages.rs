@@ -1,15 +1,13 @@
 //! First messages of TLS (ClientHello) that come slowly, in pieces, or without end, on every kind
 //! of port that reads them, and an authority whose certificates do not fit into its memory.
 
-use humboldt_tests::authority::{Authority, Key, openssl};
+use humboldt_tests::authority::{Authority, Key, client_hello};
 use humboldt_tests::proxy::run;
-use humboldt_tests::wait::{free_address, start, until};
+use humboldt_tests::wait::{free_address, until};
 use humboldt_tests::{Client, Proxy};
 use std::fs::{self, Permissions};
-use std::io::Read;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 use std::time::Instant;
 
 /// A proxy with all kinds of ports.
@@ -71,24 +69,6 @@ impl Ports {
         let line = page.lines().find(|line| line.split(' ').next() == Some(name));
         line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a figure")
     }
-}
-
-/// A ClientHello as OpenSSL writes it.
-fn client_hello(name: &str) -> Vec<u8> {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address").to_string();
-    let mut command = openssl("s_client");
-    command.args(["-connect", &address, "-servername", name]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = start(&mut command).expect("openssl starts");
-    let (mut stream, _) = listener.accept().expect("a connection");
-    let mut head = [0; 5];
-    stream.read_exact(&mut head).expect("the head of a record");
-    let mut rest = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
-    stream.read_exact(&mut rest).expect("a record");
-    drop(stream);
-    child.wait().expect("openssl ends");
-    [&head[..], &rest].concat()
 }
 
 /// The message in records of this many bytes.

@@ -11,7 +11,7 @@ mod servers;
 #[path = "interception/spaces.rs"]
 mod spaces;
 
-use humboldt_tests::authority::{Authority, Certificate, Key, openssl};
+use humboldt_tests::authority::{Authority, Certificate, Key, client_hello, openssl};
 use humboldt_tests::proxy::open_folder;
 use humboldt_tests::servers::{Server, curl, run, succeed};
 use humboldt_tests::wait::{start, until};
@@ -19,7 +19,6 @@ use humboldt_tests::{Client, Origin, Proxy, WEB_SOCKET};
 use rustix::process::Signal;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -194,24 +193,6 @@ fn fails(command: &mut Command) -> String {
     let output = run(command);
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A ClientHello as OpenSSL writes it.
-fn client_hello(name: &str) -> Vec<u8> {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut command = openssl("s_client");
-    let address = listener.local_addr().expect("an address").to_string();
-    command.args(["-connect", &address, "-servername", name]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = start(&mut command).expect("openssl starts");
-    let (mut stream, _) = listener.accept().expect("a connection");
-    let mut head = [0; 5];
-    stream.read_exact(&mut head).expect("the head of a record");
-    let mut rest = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
-    stream.read_exact(&mut rest).expect("a record");
-    drop(stream);
-    child.wait().expect("openssl ends");
-    [&head[..], &rest].concat()
 }
 
 #[test]

@@ -144,6 +144,18 @@ mod tests {
         assert!(!is_named("acl b dstdomain .other\nhttp_access deny b"), "nothing applies");
     }
 
+    /// Whether this rule of `http_access` leads to an address of wiki.corp.example.
+    fn leads_to(rules: &str, index: usize) -> bool {
+        let (config, found) = parse_str("t", rules);
+        assert!(!found.has_errors(), "{}", found.render(false));
+        let acls = AclSet::compile(&config.acl).unwrap();
+        let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
+        let here: [IpAddr; 1] = ["10.0.0.7".parse().unwrap()];
+        let known = Known { dst_ips: Some(&here), ..Known::default() };
+        let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
+        list.leads_to(index, &subject)
+    }
+
     #[test]
     fn of_a_rule_that_has_let_a_request_in_only_its_destinations_are_asked_again() {
         let acls = "acl a dst 10.0.0.0/8\nacl b dst 10.1.0.0/16\nacl many maxconn 5\n\
@@ -160,15 +172,8 @@ mod tests {
             ("deny a", false),
         ] {
             let rules = format!("http_port 1\n{acls}http_access {rule}\n");
-            let (config, found) = parse_str("t", &rules);
-            assert!(!found.has_errors(), "{}", found.render(false));
-            let acls = AclSet::compile(&config.acl).unwrap();
-            let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
-            let here: [IpAddr; 1] = ["10.0.0.7".parse().unwrap()];
-            let known = Known { dst_ips: Some(&here), ..Known::default() };
-            let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
-            assert_eq!(list.leads_to(0, &subject), leads, "{rule}");
-            assert!(!list.leads_to(1, &subject), "no such rule");
+            assert_eq!(leads_to(&rules, 0), leads, "{rule}");
+            assert!(!leads_to(&rules, 1), "no such rule");
         }
     }
 
@@ -200,14 +205,7 @@ mod tests {
                 "http_port 1\n{acls}http_access {earlier}\nhttp_access deny other\n\
                  http_access allow wiki\nhttp_access deny inner\n"
             );
-            let (config, found) = parse_str("t", &rules);
-            assert!(!found.has_errors(), "{}", found.render(false));
-            let acls = AclSet::compile(&config.acl).unwrap();
-            let list = RuleList::compile(&acls, &config.http_access, false).unwrap();
-            let here: [IpAddr; 1] = ["10.0.0.7".parse().unwrap()];
-            let known = Known { dst_ips: Some(&here), ..Known::default() };
-            let subject = Subject { host: b"wiki.corp.example", known, ..Subject::default() };
-            assert_eq!(list.leads_to(2, &subject), leads, "{earlier}");
+            assert_eq!(leads_to(&rules, 2), leads, "{earlier}");
         }
     }
 
