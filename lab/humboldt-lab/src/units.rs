@@ -1,5 +1,6 @@
 //! Values with units, as people write them on the command line and in experiment files.
 
+use humboldt_lab_subjects::DiskSpeed;
 use thiserror::Error;
 
 /// Why a value was not understood.
@@ -67,6 +68,12 @@ pub(crate) fn positive(text: &str) -> Result<f64, UnitError> {
         .ok()
         .filter(|value| value.is_finite() && *value > 0.0)
         .ok_or_else(|| wrong(text, "a number above 0"))
+}
+
+/// How many times as fast as one of 1999 a simulated disk is.
+pub(crate) fn disk_speed(text: &str) -> Result<DiskSpeed, UnitError> {
+    let factor = text.trim().parse::<f64>().ok();
+    factor.and_then(DiskSpeed::times).ok_or_else(|| wrong(text, "a factor from 0.01 to 10000"))
 }
 
 /// `0`, `0-3`, `0,2,4-5`: a list of processors.

@@ -42,6 +42,7 @@ fn hold(subject: &str, origin: &str, file_system: Option<&str>) -> Result<(), Bo
             file_system: name.to_owned(),
             size_bytes: None,
             mount_options: vec!["noatime".to_owned()],
+            disk: None,
         },
     };
     let plan = EnvironmentPlan {

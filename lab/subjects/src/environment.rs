@@ -2,6 +2,7 @@
 
 use crate::control_group::Groups;
 use crate::dirty::{self, DirtyLimit, NoLimit};
+use crate::disk::DiskSpeed;
 use crate::file::STORES_MAX;
 use crate::host::User;
 use crate::keeper::{Keeper, Kept};
@@ -29,6 +30,9 @@ pub enum StoreKind {
         size_bytes: Option<u64>,
         /// Mount options, such as `noatime`.
         mount_options: Vec<String>,
+        /// Simulated disks below them, whose contents are in memory; `None`: files in the folder
+        /// beside the run folder, as fast as the machine's own disk.
+        disk: Option<DiskSpeed>,
     },
 }
 
@@ -139,18 +143,24 @@ impl Environment {
         self.kept.push(keeper.keep(&plan.host, Undo::RemoveFolder(place.clone()))?);
         make_folder(&place)?;
         let store_bytes = plan.cache_bytes / u64::from(plan.stores);
-        check_room(&place, plan.cache_bytes)?;
+        match &plan.store_kind {
+            StoreKind::Device { file_system, size_bytes, disk: Some(_), .. } => {
+                let size = size_bytes.map_or(DeviceSize::For(store_bytes), DeviceSize::Exactly);
+                Store::check_disks(&self.host, plan.stores, (file_system, size))?;
+            }
+            _ => check_room(&place, plan.cache_bytes)?,
+        }
         for index in 0..plan.stores {
             let store = match &plan.store_kind {
                 StoreKind::Folder(_) => Store::in_folder(&place, index)?,
-                StoreKind::Device { file_system, size_bytes, mount_options } => {
+                StoreKind::Device { file_system, size_bytes, mount_options, disk } => {
                     let size = size_bytes.map_or(DeviceSize::For(store_bytes), DeviceSize::Exactly);
                     let (store, skipped) = Store::on_device(
                         &self.host,
                         keeper,
                         &place,
                         index,
-                        (file_system, size, mount_options),
+                        (file_system, size, mount_options, *disk),
                     )?;
                     self.skip_once(skipped);
                     store

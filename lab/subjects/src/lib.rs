@@ -11,6 +11,7 @@ mod builtin;
 mod command;
 mod control_group;
 mod dirty;
+mod disk;
 mod environment;
 mod error;
 mod file;
@@ -34,6 +35,7 @@ mod words;
 
 pub use attach::{attach, reach};
 pub use dirty::OnlyLaboratory;
+pub use disk::DiskSpeed;
 pub use environment::{Environment, EnvironmentPlan, StoreKind, Throttle};
 pub use error::SubjectError;
 pub use file::{Mode, SubjectFile, SubjectTlsWay};

@@ -1,5 +1,6 @@
 //! One store: a folder, or a loop device with a file system.
 
+use crate::disk::{DiskSpeed, SimulatedDisk, check_memory};
 use crate::environment::{DeviceSize, io, make_folder};
 use crate::host::need_program;
 use crate::keeper::{Keeper, Kept};
@@ -148,9 +149,21 @@ struct Device {
     is_direct: bool,
     mounted: Option<Kept>,
     attached: Option<Kept>,
+    /// Below the loop device.
+    disk: Option<SimulatedDisk>,
 }
 
 impl Store {
+    /// Checks whether simulated disks for so many stores have room.
+    pub(crate) fn check_disks(
+        host: &Host,
+        stores: u32,
+        (file_system, size): (&str, DeviceSize),
+    ) -> Result<(), SubjectError> {
+        let bytes = FileSystem::named(file_system)?.device_bytes(size)?;
+        check_memory(host, bytes.saturating_mul(u64::from(stores)))
+    }
+
     pub(crate) fn in_folder(place: &Path, index: u32) -> Result<Self, SubjectError> {
         let folder = place.join(format!("store{index}"));
         make_folder(&folder)?;
@@ -164,15 +177,19 @@ impl Store {
         keeper: &Keeper,
         place: &Path,
         index: u32,
-        (file_system, size, mount_options): (&str, DeviceSize, &[String]),
+        (file_system, size, mount_options, speed): (&str, DeviceSize, &[String], Option<DiskSpeed>),
     ) -> Result<(Self, Option<Skipped>), SubjectError> {
         let file_system = possible(host, file_system)?;
         let bytes = file_system.device_bytes(size)?;
-        let image = place.join(format!("image{index}"));
-        // Sparse: it takes only as much room as is written.
-        File::create_new(&image)
-            .and_then(|file| file.set_len(bytes))
-            .map_err(io("make the image", &image))?;
+        let (image, disk) = match speed {
+            Some(speed) => {
+                let folder = place.join(format!("disk{index}"));
+                make_folder(&folder)?;
+                let disk = SimulatedDisk::mount(host, keeper, &folder, bytes, speed)?;
+                (disk.image().to_path_buf(), Some(disk))
+            }
+            None => (image_file(place, index, bytes)?, None),
+        };
         let attached = keeper.keep(host, Undo::Detach(image.clone()))?;
         let (path, is_direct) = attach(keeper, &image)?;
         let mount_point = place.join(format!("mount{index}"));
@@ -187,6 +204,7 @@ impl Store {
             is_direct,
             mounted: Some(mounted),
             attached: Some(attached),
+            disk,
         };
         device.fill(keeper)?;
         let folder = mount_point.join("store");
@@ -231,10 +249,10 @@ impl Store {
             Some(device) => format!(
                 "{file_system}; loop device of {} MB, {}",
                 device.bytes >> 20,
-                if device.is_direct {
-                    "direct I/O to its image"
-                } else {
-                    "its image is cached too"
+                match (&device.disk, device.is_direct) {
+                    (Some(disk), _) => format!("simulated {}", disk.speed()),
+                    (None, true) => "direct I/O to its image".to_owned(),
+                    (None, false) => "its image is cached too".to_owned(),
                 }
             ),
         }
@@ -252,7 +270,8 @@ impl Store {
     pub(crate) fn remove(mut self) -> Result<(), SubjectError> {
         let Some(device) = &mut self.device else { return Ok(()) };
         let unmounted = device.mounted.take().map_or(Ok(()), Kept::undo);
-        unmounted.and(device.attached.take().map_or(Ok(()), Kept::undo))
+        let detached = unmounted.and(device.attached.take().map_or(Ok(()), Kept::undo));
+        detached.and(device.disk.take().map_or(Ok(()), SimulatedDisk::remove))
     }
 }
 
@@ -275,6 +294,16 @@ impl Device {
         fs::set_permissions(&self.mount_point, fs::Permissions::from_mode(0o755))
             .map_err(io("open to all users", &self.mount_point))
     }
+}
+
+/// A file for a loop device.
+fn image_file(place: &Path, index: u32, bytes: u64) -> Result<PathBuf, SubjectError> {
+    let image = place.join(format!("image{index}"));
+    // Sparse: it takes only as much room as is written.
+    File::create_new(&image)
+        .and_then(|file| file.set_len(bytes))
+        .map_err(io("make the image", &image))?;
+    Ok(image)
 }
 
 /// The loop device, and whether it goes past the page cache of the image's own file system.

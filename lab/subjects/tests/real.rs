@@ -235,6 +235,7 @@ fn on_a_device(file_system: &str) {
         file_system: file_system.to_owned(),
         size_bytes: None,
         mount_options: vec!["noatime".to_owned()],
+        disk: None,
     };
     let keeper = keeper();
     let two = EnvironmentPlan { stores: if file_system == "ext4" { 2 } else { 1 }, ..plan(kind) };
@@ -269,6 +270,7 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
         file_system: "ext4".to_owned(),
         size_bytes: None,
         mount_options: Vec::new(),
+        disk: None,
     };
     let throttle = Throttle { write_bytes_per_s: 4 << 20, read_iops: 5000, ..Throttle::default() };
     let keeper = keeper();
@@ -380,6 +382,7 @@ fn who_is_not_root_gets_reasons_and_errors_in_time() {
         file_system: "xfs".to_owned(),
         size_bytes: None,
         mount_options: Vec::new(),
+        disk: None,
     };
     let device = EnvironmentPlan { host: host.clone(), ..plan(kind) };
     let message = Environment::prepare(&device, &keeper).expect_err("needs root").to_string();

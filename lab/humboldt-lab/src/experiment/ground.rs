@@ -348,6 +348,7 @@ fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> EnvironmentPlan 
             file_system: fs.clone(),
             size_bytes: arguments.device_size,
             mount_options: list(arguments.mount_options.as_deref()),
+            disk: arguments.disk_speed,
         },
     };
     let throttle = Throttle {

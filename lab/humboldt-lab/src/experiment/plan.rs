@@ -222,6 +222,7 @@ fn variant(arguments: &PeakArgs) -> String {
     words.extend(ground.cpu_quota.map(|quota| format!("{quota} CPU")));
     let memory = ground.memory_limit;
     words.extend(memory.map(|bytes| format!("memory limit {}", units::show_bytes(bytes))));
+    words.extend(ground.disk_speed.map(|speed| speed.to_string()));
     words.extend(ground.read_iops.map(|iops| format!("{iops} reads/s")));
     words.extend(ground.write_iops.map(|iops| format!("{iops} writes/s")));
     words.extend(ground.read_rate.map(|rate| format!("reads {}/s", units::show_bytes(rate))));

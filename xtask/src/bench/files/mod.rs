@@ -180,6 +180,7 @@ fn run_course(
             file_system: "ext4".to_owned(),
             size_bytes: None,
             mount_options: vec!["noatime".to_owned()],
+            disk: None,
         },
         throttle: Some(Throttle { read_iops: IOPS, write_iops: IOPS, ..Throttle::default() }),
         dirty_bytes_max: Some(DIRTY_BYTES_MAX),
