@@ -5,7 +5,7 @@
 mod support;
 
 use humboldt_lab_subjects::{
-    Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError, SubjectFile,
+    DiskSpeed, Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError, SubjectFile,
     Throttle, attach, manifest, start,
 };
 use std::fs::{self, File};
@@ -258,6 +258,62 @@ fn on_a_device(file_system: &str) {
     let folder = environment.folder().to_path_buf();
     environment.remove().unwrap_or_else(|error| panic!("{file_system}: {error}"));
     assert_eq!(traces_of(&folder), [] as [String; 0], "{file_system}");
+}
+
+#[test]
+fn a_simulated_disk_takes_its_time_and_keeps_every_byte() {
+    /// A disk of 1999 needs as long for the arm, half a turn and the command of a read somewhere
+    /// else, at least.
+    const RANDOM_READ_LEAST_S: f64 = 0.0054;
+    const FILES: u32 = 40;
+    if !is_root("a simulated disk") || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let kind = StoreKind::Device {
+        file_system: "ext2".to_owned(),
+        size_bytes: None,
+        mount_options: vec!["noatime".to_owned()],
+        disk: DiskSpeed::times(1.0),
+    };
+    let keeper = keeper();
+    let mut environment = Environment::prepare(&plan(kind), &keeper).expect("an environment");
+    let facts = environment.facts();
+    assert!(facts[1].1.contains("simulated disk of 1999 × 1"), "{facts:?}");
+    let store = environment.stores()[0].clone();
+    // The second file in each of many folders, which ext2 puts far from one another.
+    let file = |number: u32| store.join(number.to_string()).join("object");
+    let contents = |number: u32| format!("{number} ").repeat(2000);
+    for number in 0..FILES {
+        fs::create_dir(store.join(number.to_string())).expect("a folder");
+        fs::write(file(number), contents(number)).expect("room for an object");
+    }
+    environment.drop_page_caches();
+    let started = Instant::now();
+    for number in 0..FILES {
+        assert_eq!(fs::read_to_string(file(number)).expect("an object"), contents(number));
+    }
+    let read_s = started.elapsed().as_secs_f64();
+    let least_s = f64::from(FILES) * RANDOM_READ_LEAST_S;
+    assert!(read_s >= least_s, "{FILES} files in {read_s} s, less than {least_s} s");
+    assert_eq!(environment.skipped(), []);
+    let folder = environment.folder().to_path_buf();
+    environment.remove().expect("removed");
+    assert_eq!(traces_of(&folder), [] as [String; 0]);
+}
+
+#[test]
+fn more_disks_than_memory_has_room_for_are_refused() {
+    if !is_root("a simulated disk") {
+        return;
+    }
+    let kind = StoreKind::Device {
+        file_system: "ext2".to_owned(),
+        size_bytes: Some(1 << 44),
+        mount_options: Vec::new(),
+        disk: DiskSpeed::times(1.0),
+    };
+    let error = Environment::prepare(&plan(kind), &keeper()).expect_err("16 TB in memory");
+    assert!(error.to_string().contains("half of the machine's"), "{error}");
 }
 
 #[test]

@@ -189,6 +189,26 @@ fn instances_share_the_load_and_the_dirty_limit_is_taken_back() {
     }
 }
 
+/// The disk's answers end with the laboratory, and the cache waits for them.
+#[test]
+fn a_laboratory_that_is_killed_takes_its_simulated_disks_back() {
+    let _machine = shared();
+    if !is_root("a simulated disk") || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let (ground, out) = (folder(), folder());
+    let more = ["--fs", "ext2", "--spindles", "2", "--disk-speed", "20"];
+    let mut run = start_endless("squid:aufs", ground.path(), out.path(), &more);
+    run.until_sampled(out.path());
+    let mut traces = Traces::of(ground.path());
+    traces.note(&run.descendants());
+    let mounts = traces.left().into_iter().filter(|trace| trace.starts_with("mount"));
+    assert_eq!(mounts.count(), 4, "each store's file system, and the disk below");
+    run.signal(Signal::KILL);
+    assert_eq!(run.end().code, None);
+    traces.until_none();
+}
+
 #[test]
 fn a_laboratory_that_is_killed_takes_the_dirty_limit_back() {
     let _machine = alone();
