@@ -73,7 +73,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, UnitError> {
 /// How many times as fast as one of 1999 a simulated disk is.
 pub(crate) fn disk_speed(text: &str) -> Result<DiskSpeed, UnitError> {
     let factor = text.trim().parse::<f64>().ok();
-    factor.and_then(DiskSpeed::times).ok_or_else(|| wrong(text, "a factor from 0.01 to 10000"))
+    factor.and_then(DiskSpeed::times).ok_or_else(|| wrong(text, "a factor from 0.1 to 10000"))
 }
 
 /// `0`, `0-3`, `0,2,4-5`: a list of processors.

@@ -7,7 +7,7 @@ use crate::file::STORES_MAX;
 use crate::host::User;
 use crate::keeper::{Keeper, Kept};
 use crate::start::joining;
-use crate::store::{Store, file_system_of};
+use crate::store::{Store, check_disks, file_system_of};
 use crate::undo::{OWN_PREFIX, Undo};
 use crate::{Host, Skipped, SubjectError};
 use humboldt_lab_record::StoreGround;
@@ -145,8 +145,8 @@ impl Environment {
         let store_bytes = plan.cache_bytes / u64::from(plan.stores);
         match &plan.store_kind {
             StoreKind::Device { file_system, size_bytes, disk: Some(_), .. } => {
-                let size = size_bytes.map_or(DeviceSize::For(store_bytes), DeviceSize::Exactly);
-                Store::check_disks(&self.host, plan.stores, (file_system, size))?;
+                let stores = (plan.stores, plan.cache_bytes);
+                check_disks(&self.host, file_system, stores, *size_bytes)?;
             }
             _ => check_room(&place, plan.cache_bytes)?,
         }

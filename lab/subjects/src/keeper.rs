@@ -8,9 +8,9 @@
 use crate::command::run_command;
 use crate::processes::MARK;
 use crate::undo::Undo;
-use crate::{Host, SubjectError};
+use crate::{Host, SubjectError, disk};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -46,6 +46,8 @@ struct Shared {
     kept: AtomicU64,
     /// Marks the commands of the laboratory that are under way.
     mark: String,
+    /// What started it: its program, and its arguments.
+    started_by: Vec<OsString>,
 }
 
 impl Keeper {
@@ -55,6 +57,8 @@ impl Keeper {
     /// # Errors
     /// If it cannot be started, or does not say within 5 s that it is ready.
     pub fn start(mut command: Command) -> Result<Self, SubjectError> {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let started_by = words.map(OsStr::to_owned).collect();
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -68,6 +72,7 @@ impl Keeper {
             child: Mutex::new(child),
             next_id: 1.into(),
             kept: 1.into(),
+            started_by,
         };
         if is_ready {
             let keeper = Self { shared: Arc::new(shared) };
@@ -92,6 +97,15 @@ impl Keeper {
         let kept = Kept { id, undo, host: host.clone(), keeper: self.clone(), is_open: true };
         kept.tell()?;
         Ok(kept)
+    }
+
+    /// Starts the same program again: [`keeper_main`] does something else if its environment says
+    /// so.
+    pub(crate) fn sibling(&self) -> Command {
+        let mut words = self.shared.started_by.iter();
+        let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+        command.args(words);
+        command
     }
 
     /// Commands that must not go on when the laboratory is dead: a mount after the unmount would
@@ -141,7 +155,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Reads the keeper's one word in a thread of its own, because a program that is no keeper may say
 /// nothing for ever.
-fn says_ready(mut output: impl Read + Send + 'static) -> bool {
+pub(crate) fn says_ready(mut output: impl Read + Send + 'static) -> bool {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut word = [0; READY.len()];
@@ -198,21 +212,33 @@ impl Drop for Kept {
     }
 }
 
-/// The keeper's whole life: reads changes from standard input until that ends; then undoes them.
-#[must_use]
-pub fn keeper_main() -> ExitCode {
-    // Neither Ctrl-C nor the end of a terminal or session may end it before its work.
+/// Neither Ctrl-C nor the end of a terminal or session ends this process from now on. Returns
+/// whether that is so.
+pub(crate) fn outlive_signals() -> bool {
     let _ = rustix::process::setsid();
     let ignored = Arc::new(AtomicBool::new(false));
-    for signal in
-        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-    {
-        if signal_hook::flag::register(signal, Arc::clone(&ignored)).is_err() {
-            return ExitCode::FAILURE;
-        }
-    }
+    let signals =
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
+    signals
+        .into_iter()
+        .all(|signal| signal_hook::flag::register(signal, Arc::clone(&ignored)).is_ok())
+}
+
+/// Tells the laboratory that this process does its work from now on.
+pub(crate) fn say_ready() -> std::io::Result<()> {
     let mut output = std::io::stdout();
-    if output.write_all(READY.as_bytes()).and_then(|()| output.flush()).is_err() {
+    output.write_all(READY.as_bytes())?;
+    output.flush()
+}
+
+/// The keeper's whole life: reads changes from standard input until that ends; then undoes them. Or
+/// the life of a simulated disk, if the environment says so.
+#[must_use]
+pub fn keeper_main() -> ExitCode {
+    if let Some(order) = std::env::var_os(disk::ORDER) {
+        return disk::serve_main(&order);
+    }
+    if !outlive_signals() || say_ready().is_err() {
         return ExitCode::FAILURE;
     }
     let left = read_all(std::io::stdin().lock());

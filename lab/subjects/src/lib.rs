@@ -46,5 +46,5 @@ pub use machine::{machine_facts, manifest};
 pub use provenance::{build_of, machine, sha256, sha256_of_file};
 pub use running::{Running, Stopped};
 pub use start::{StartPlan, start};
-pub use store::check_file_system;
+pub use store::{check_disks, check_file_system};
 pub use subject_tls::SubjectTls;

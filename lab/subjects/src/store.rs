@@ -1,6 +1,6 @@
 //! One store: a folder, or a loop device with a file system.
 
-use crate::disk::{DiskSpeed, SimulatedDisk, check_memory};
+use crate::disk::{self, DiskSpeed, SimulatedDisk};
 use crate::environment::{DeviceSize, io, make_folder};
 use crate::host::need_program;
 use crate::keeper::{Keeper, Kept};
@@ -132,6 +132,23 @@ pub fn check_file_system(host: &Host, name: &str) -> Result<(), SubjectError> {
     possible(host, name).map(drop)
 }
 
+/// Checks whether so many stores of a cache of this size can be on simulated disks here, before
+/// anything is begun. `size_bytes` is the size of each device, if it is given.
+///
+/// # Errors
+/// If the kernel or this user cannot have them, or their contents have no room in memory.
+pub fn check_disks(
+    host: &Host,
+    file_system: &str,
+    (stores, cache_bytes): (u32, u64),
+    size_bytes: Option<u64>,
+) -> Result<(), SubjectError> {
+    let store = DeviceSize::For(cache_bytes / u64::from(stores.max(1)));
+    let size = size_bytes.map_or(store, DeviceSize::Exactly);
+    let bytes = FileSystem::named(file_system)?.device_bytes(size)?;
+    disk::check(host, bytes.saturating_mul(u64::from(stores)))
+}
+
 /// A folder for a cache's objects.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -154,16 +171,6 @@ struct Device {
 }
 
 impl Store {
-    /// Checks whether simulated disks for so many stores have room.
-    pub(crate) fn check_disks(
-        host: &Host,
-        stores: u32,
-        (file_system, size): (&str, DeviceSize),
-    ) -> Result<(), SubjectError> {
-        let bytes = FileSystem::named(file_system)?.device_bytes(size)?;
-        check_memory(host, bytes.saturating_mul(u64::from(stores)))
-    }
-
     pub(crate) fn in_folder(place: &Path, index: u32) -> Result<Self, SubjectError> {
         let folder = place.join(format!("store{index}"));
         make_folder(&folder)?;
@@ -192,6 +199,14 @@ impl Store {
         };
         let attached = keeper.keep(host, Undo::Detach(image.clone()))?;
         let (path, is_direct) = attach(keeper, &image)?;
+        if disk.is_some() && !is_direct {
+            // One request at a time would reach it: no arm has a choice then.
+            return Err(SubjectError::Environment(
+                "the loop devices of this kernel cannot pass requests on to a simulated disk at \
+                 once: leave out --disk-speed"
+                    .to_owned(),
+            ));
+        }
         let mount_point = place.join(format!("mount{index}"));
         make_folder(&mount_point)?;
         let mounted = keeper.keep(host, Undo::Unmount(mount_point.clone()))?;
@@ -260,18 +275,36 @@ impl Store {
 
     /// Its ground, for the run's provenance.
     pub(crate) fn ground(&self, host: &Host) -> StoreGround {
-        let image_folder = self.device.as_ref().and_then(|device| device.mount_point.parent());
-        StoreGround {
-            image: image_folder.map(|folder| Box::new(provenance::ground(host, folder))),
-            ..provenance::ground(host, &self.folder)
-        }
+        let image = self.device.as_ref().and_then(|device| match &device.disk {
+            Some(disk) => Some(StoreGround {
+                file_system: "simulated".to_owned(),
+                device: disk.speed().to_string(),
+                rotates: Some(true),
+                device_bytes: Some(device.bytes),
+                ..StoreGround::default()
+            }),
+            None => device.mount_point.parent().map(|folder| provenance::ground(host, folder)),
+        });
+        StoreGround { image: image.map(Box::new), ..provenance::ground(host, &self.folder) }
     }
 
     pub(crate) fn remove(mut self) -> Result<(), SubjectError> {
         let Some(device) = &mut self.device else { return Ok(()) };
+        if let Some(disk) = &mut device.disk {
+            disk.hurry();
+        }
         let unmounted = device.mounted.take().map_or(Ok(()), Kept::undo);
         let detached = unmounted.and(device.attached.take().map_or(Ok(()), Kept::undo));
         detached.and(device.disk.take().map_or(Ok(()), SimulatedDisk::remove))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Before the file system is unmounted, which writes what is left.
+        if let Some(disk) = &mut self.disk {
+            disk.hurry();
+        }
     }
 }
 

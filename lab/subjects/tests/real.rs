@@ -5,12 +5,12 @@
 mod support;
 
 use humboldt_lab_subjects::{
-    DiskSpeed, Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError, SubjectFile,
-    Throttle, attach, manifest, start,
+    DiskSpeed, Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError,
+    SubjectFile, Throttle, attach, manifest, start,
 };
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -260,13 +260,23 @@ fn on_a_device(file_system: &str) {
     assert_eq!(traces_of(&folder), [] as [String; 0], "{file_system}");
 }
 
+fn has_fuse() -> bool {
+    let is_there = Path::new("/dev/fuse").exists();
+    if !is_there {
+        eprintln!("skipped: a kernel without FUSE has no simulated disk");
+    }
+    is_there
+}
+
+/// The claim of a disk with an arm: many requests at once are served faster than one after the
+/// other, and none faster than the arm can.
 #[test]
 fn a_simulated_disk_takes_its_time_and_keeps_every_byte() {
-    /// A disk of 1999 needs as long for the arm, half a turn and the command of a read somewhere
-    /// else, at least.
-    const RANDOM_READ_LEAST_S: f64 = 0.0054;
-    const FILES: u32 = 40;
-    if !is_root("a simulated disk") || !Path::new("/dev/fuse").exists() {
+    /// The command, the arm over a part of the disk, and half a turn, in seconds, at least.
+    const READ_LEAST_S: f64 = 0.0054;
+    const BLOCKS: u64 = 64;
+    const THREADS: u64 = 16;
+    if !is_root("a simulated disk") || !has_fuse() {
         return;
     }
     let kind = StoreKind::Device {
@@ -276,25 +286,40 @@ fn a_simulated_disk_takes_its_time_and_keeps_every_byte() {
         disk: DiskSpeed::times(1.0),
     };
     let keeper = keeper();
-    let mut environment = Environment::prepare(&plan(kind), &keeper).expect("an environment");
+    let environment = Environment::prepare(&plan(kind), &keeper).expect("an environment");
     let facts = environment.facts();
     assert!(facts[1].1.contains("simulated disk of 1999 × 1"), "{facts:?}");
-    let store = environment.stores()[0].clone();
-    // The second file in each of many folders, which ext2 puts far from one another.
-    let file = |number: u32| store.join(number.to_string()).join("object");
-    let contents = |number: u32| format!("{number} ").repeat(2000);
-    for number in 0..FILES {
-        fs::create_dir(store.join(number.to_string())).expect("a folder");
-        fs::write(file(number), contents(number)).expect("room for an object");
+    let path = environment.stores()[0].join("object");
+    // Far from one another in a file of 32 MB, and not in the order of their places.
+    let place = |number: u64| (number * 37 % BLOCKS) * (32 << 20) / BLOCKS;
+    let contents = |number: u64| format!("{number:08} ").repeat(500).into_bytes();
+    let file = File::create(&path).expect("a file");
+    for number in 0..BLOCKS {
+        file.write_all_at(&contents(number), place(number)).expect("room");
     }
-    environment.drop_page_caches();
-    let started = Instant::now();
-    for number in 0..FILES {
-        assert_eq!(fs::read_to_string(file(number)).expect("an object"), contents(number));
-    }
-    let read_s = started.elapsed().as_secs_f64();
-    let least_s = f64::from(FILES) * RANDOM_READ_LEAST_S;
-    assert!(read_s >= least_s, "{FILES} files in {read_s} s, less than {least_s} s");
+    file.sync_all().expect("on the disk");
+    drop(file);
+    let read = &|number: u64| {
+        let file = File::open(&path).expect("the file");
+        let mut block = vec![0; contents(number).len()];
+        file.read_exact_at(&mut block, place(number)).expect("a block");
+        assert_eq!(block, contents(number));
+    };
+    let forget = || fs::write("/proc/sys/vm/drop_caches", "3").expect("forgotten");
+    forget();
+    let begun = Instant::now();
+    (0..BLOCKS).for_each(read);
+    let one_by_one_s = begun.elapsed().as_secs_f64();
+    assert!(one_by_one_s >= BLOCKS as f64 * READ_LEAST_S, "{BLOCKS} blocks in {one_by_one_s} s");
+    forget();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || (thread..BLOCKS).step_by(THREADS as usize).for_each(read));
+        }
+    });
+    let at_once_s = begun.elapsed().as_secs_f64();
+    assert!(at_once_s < one_by_one_s, "{at_once_s} s beside {one_by_one_s} s");
     assert_eq!(environment.skipped(), []);
     let folder = environment.folder().to_path_buf();
     environment.remove().expect("removed");

@@ -73,7 +73,7 @@ const TABLES: [Table; 14] = [
     Table { name: "tuning", make: tuning::claims, folder: Some("tuning") },
     Table { name: "tuning-steps", make: tuning::steps, folder: None },
     Table { name: "flatness", make: steady::flatness, folder: Some("flatness") },
-    Table { name: "repeat", make: steady::repeat, folder: Some("repeat") },
+    Table { name: "repeat", make: steady::repeat, folder: None },
 ];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -224,9 +224,9 @@ mod tests {
     fn a_page_without_marks_and_a_file_without_columns_are_errors() {
         let (_folder, empty) = inputs(&[]);
         assert!(renewed("# Results\n", &empty).is_err());
-        let (_folder, odd) = inputs(&[("repeat/index.csv", "subject,outcome\na,filled\n")]);
+        let (_folder, odd) = inputs(&[("schemes/index.csv", "subject,outcome\na,filled\n")]);
         let error = renewed(&page(), &odd).unwrap_err().to_string();
-        assert_eq!(error, "the table `repeat`: there is no column `throughput_per_s`");
+        assert_eq!(error, "the table `schemes`: there is no column `throughput_per_s`");
     }
 
     #[test]

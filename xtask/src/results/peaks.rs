@@ -121,10 +121,15 @@ impl Matrix {
         &self.groups
     }
 
-    /// One process with one store on a file system with a mount option.
+    /// One process on a file system with a mount option, with as many stores as the experiment has.
     pub(super) fn mounted(&self, subject: &str, file_system: &str, option: &str) -> Option<&Group> {
-        let is_it = |group: &&Group| group.says(file_system) && group.says(option);
-        self.of_subject(subject, 1, 1).find(is_it)
+        let is_it = |group: &&Group| {
+            group.subject == subject
+                && group.counted("instances") == 1
+                && group.says(file_system)
+                && group.says(option)
+        };
+        self.groups.iter().find(is_it)
     }
 
     /// One process with this many stores.

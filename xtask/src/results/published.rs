@@ -28,7 +28,7 @@ pub(super) struct Published {
     disks: Option<f64>,
     pub(super) per_s: f64,
     /// From 0 to 1.
-    hit_ratio: Option<f64>,
+    pub(super) hit_ratio: Option<f64>,
 }
 
 /// Published figures of one run of the comparison of objects in transit.
@@ -74,15 +74,15 @@ impl Book {
         if scheme == "null" { self.null() } else { best }
     }
 
-    /// The hit ratio of the row that [`Book::scheme`] finds.
-    pub(super) fn hit_ratio(&self, scheme: &str) -> Option<f64> {
-        let per_s = self.scheme(scheme)?;
-        let is_it = |row: &&Published| {
-            row.scheme == scheme
-                && row.per_s == per_s
-                && [LINUX_TABLE, DISKS_TABLE].contains(&row.table.as_str())
-        };
-        self.rows.iter().find(is_it)?.hit_ratio
+    /// The row of a scheme on Linux without mount options, else its best; or no disk.
+    pub(super) fn plain(&self, scheme: &str) -> Option<&Published> {
+        if scheme == "null" {
+            return self.rows.iter().find(|row| row.table == DISKS_TABLE && row.scheme == "null");
+        }
+        let is_plain = |row: &&Published| row.mount_options.is_empty();
+        self.linux(scheme)
+            .find(is_plain)
+            .or_else(|| self.linux(scheme).max_by(|one, other| one.per_s.total_cmp(&other.per_s)))
     }
 
     /// A scheme on a file system that was mounted on Linux with exactly these options.

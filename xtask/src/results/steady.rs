@@ -22,9 +22,9 @@ pub(super) fn flatness(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// The differences between repeats.
+/// The differences between the repeats of the schemes.
 pub(super) fn repeat(inputs: &Inputs) -> Made {
-    let Some(matrix) = inputs.matrix("repeat")? else { return Ok(None) };
+    let Some(matrix) = inputs.matrix("schemes")? else { return Ok(None) };
     let rows = matrix.groups().iter().map(|group| {
         let conditions = if group.variant.is_empty() { NOTHING } else { group.variant.as_str() };
         [
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn repeats_are_counted() {
-        let (_folder, inputs) = inputs(&[("repeat/index.csv", CSV)]);
+        let (_folder, inputs) = inputs(&[("schemes/index.csv", CSV)]);
         let text = repeat(&inputs).unwrap().unwrap();
         assert_eq!(cells(&text, "humboldt:coss"), ["0.4 CPU", "2", "900", "11.1 % (!)"]);
     }

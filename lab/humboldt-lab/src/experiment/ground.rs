@@ -10,7 +10,7 @@ use crate::units;
 use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
     Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
-    SubjectTls, Throttle, attach, check_file_system, reach, start,
+    SubjectTls, Throttle, attach, check_disks, check_file_system, reach, start,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -45,12 +45,18 @@ impl Choice {
 
     /// Checks what would fail only after the calibration: an attached cache accepts connections,
     /// and stores on this file system can be made.
-    pub(crate) fn check_place(&self, file_system: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn check_place(&self, ground: &GroundArgs, cache_bytes: u64) -> Result<(), Failure> {
         if let Self::Attached { url, .. } = self {
             return reach(url).map(drop).map_err(Failure::usage);
         }
-        let check = |name| check_file_system(&Host::current(), name);
-        file_system.map_or(Ok(()), check).map_err(Failure::usage)
+        let Some(file_system) = ground.fs.as_deref() else { return Ok(()) };
+        let host = Host::current();
+        check_file_system(&host, file_system).map_err(Failure::usage)?;
+        if ground.disk_speed.is_none() {
+            return Ok(());
+        }
+        let stores = (ground.spindles, cache_bytes);
+        check_disks(&host, file_system, stores, ground.device_size).map_err(Failure::usage)
     }
 
     /// Its name in tables.

@@ -74,7 +74,7 @@ impl Prepared {
         let cache_bytes = cache_bytes(arguments);
         let choice = Choice::new(arguments, cache_bytes)?;
         let tls = RunTls::new(&arguments.tls, choice.place(), Servers::Own)?;
-        choice.check_place(arguments.ground.fs.as_deref())?;
+        choice.check_place(&arguments.ground, cache_bytes)?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
         let workload = Arc::new(world::load(&world).map_err(Failure::usage)?);

@@ -5,11 +5,16 @@
 //! The kernel's own limits of operations have no latency: they let a tenth of a second's operations
 //! through at once. A program that waits for one operation after the other is then as fast as one
 //! with many threads, which no disk with an arm is. The contents are in memory, so the disk of the
-//! machine below neither helps nor disturbs.
+//! machine below neither helps nor disturbs, as long as nothing is swapped out.
+//!
+//! Each disk has a process of its own ([`serve_main`]), because the laboratory waits for its disks
+//! in calls that nothing ends: would it serve them itself, it could not be killed meanwhile.
 
 mod arm;
 mod model;
 mod mount;
+mod server;
 
 pub use model::DiskSpeed;
-pub(crate) use mount::{SimulatedDisk, check_memory};
+pub(crate) use mount::{SimulatedDisk, check};
+pub(crate) use server::{ORDER, serve_main};

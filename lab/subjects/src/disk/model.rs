@@ -21,13 +21,21 @@ const BYTES_PER_S: f64 = 15e6;
 pub struct DiskSpeed(u32);
 
 impl DiskSpeed {
-    /// The least and the largest factor.
-    pub const RANGE: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
+    /// The least and the largest factor. With less, a file system is not made in time.
+    pub const RANGE: std::ops::RangeInclusive<f64> = 0.1..=10_000.0;
 
     /// `None` if the factor is outside [`Self::RANGE`].
     #[must_use]
     pub fn times(factor: f64) -> Option<Self> {
         Self::RANGE.contains(&factor).then(|| Self((factor * 100.0).round() as u32))
+    }
+
+    pub(super) fn of_hundredths(hundredths: u32) -> Self {
+        Self(hundredths)
+    }
+
+    pub(super) fn hundredths(self) -> u32 {
+        self.0
     }
 
     /// The factor.
@@ -41,6 +49,15 @@ impl fmt::Display for DiskSpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "disk of 1999 × {}", self.factor())
     }
+}
+
+/// What is asked of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    /// It came when the disk had nothing to do any more.
+    LateWrite,
 }
 
 /// A disk of one arm.
@@ -62,10 +79,15 @@ impl Model {
     }
 
     /// How long a request takes from the end of the one before. What follows on the last one needs
-    /// neither the arm nor half a turn.
-    pub(super) fn service(&mut self, offset: u64, bytes: u64) -> Duration {
+    /// neither the arm nor half a turn; but for a write that comes `late`, after the end of the one
+    /// before, the place has gone by. (Reads come from what the disk has read ahead.)
+    pub(super) fn service(&mut self, offset: u64, bytes: u64, kind: Kind) -> Duration {
         let mut seconds = COMMAND_S + bytes as f64 / BYTES_PER_S;
-        if offset != self.position {
+        if offset == self.position {
+            if kind == Kind::LateWrite {
+                seconds += HALF_TURN_S;
+            }
+        } else {
             let distance = offset.abs_diff(self.position) as f64 / self.bytes.max(1) as f64;
             seconds += SEEK_LEAST_S + (SEEK_MOST_S - SEEK_LEAST_S) * distance.min(1.0).sqrt();
             seconds += HALF_TURN_S;
@@ -95,7 +117,8 @@ mod tests {
             (place >> 20) % (BYTES - 8192)
         };
         let seconds: f64 =
-            (0..10_000).map(|_| disk.service(next(), 8192).as_secs_f64()).sum::<f64>() / 1e4;
+            (0..10_000).map(|_| disk.service(next(), 8192, Kind::Read).as_secs_f64()).sum::<f64>()
+                / 1e4;
         // 7.9 ms for the arm, 4.2 ms for the turn, 0.3 ms for the command, 0.5 ms for the bytes.
         assert!((0.0126..0.0132).contains(&seconds), "{seconds}");
     }
@@ -105,20 +128,23 @@ mod tests {
         let mut slow = model(1.0);
         let mut fast = model(6.0);
         for (offset, bytes) in [(4096, 65536), (4096 + 65536, 1 << 20), (0, 512)] {
-            let slow = slow.service(offset, bytes).as_secs_f64();
-            assert!((slow / fast.service(offset, bytes).as_secs_f64() - 6.0).abs() < 1e-4);
+            let slow = slow.service(offset, bytes, Kind::Write).as_secs_f64();
+            let fast = fast.service(offset, bytes, Kind::Write).as_secs_f64();
+            assert!((slow / fast - 6.0).abs() < 1e-4);
         }
         let mut disk = model(1.0);
-        assert_eq!(disk.service(0, 0), Duration::from_secs_f64(COMMAND_S));
-        let sequential = disk.service(0, 15_000_000).as_secs_f64();
+        assert_eq!(disk.service(0, 0, Kind::Write), Duration::from_secs_f64(COMMAND_S));
+        let sequential = disk.service(0, 15_000_000, Kind::Read).as_secs_f64();
         assert!((1.0..1.001).contains(&sequential), "{sequential}");
-        assert!(disk.service(0, 0) > Duration::from_millis(5));
+        assert!(disk.service(0, 0, Kind::Read) > Duration::from_millis(5));
+        let late = disk.service(0, 0, Kind::LateWrite);
+        assert_eq!(late, Duration::from_secs_f64(COMMAND_S + HALF_TURN_S));
     }
 
     #[test]
     fn factors_have_bounds() {
         assert_eq!(DiskSpeed::times(6.0).map(DiskSpeed::factor), Some(6.0));
-        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 10_001.0] {
+        for factor in [0.0, 0.09, -1.0, f64::NAN, f64::INFINITY, 10_001.0] {
             assert_eq!(DiskSpeed::times(factor), None);
         }
     }
