@@ -64,7 +64,7 @@ impl Series {
         let rate = |scheme: &'static str| {
             let row = book.plain(scheme)?;
             let shown = with_hits(&published_per_s(Some(row.per_s)), row.hit_ratio);
-            // The print has lost the options of some rows; those that it has for `aufs` gain a half.
+            // The print has lost the options of some rows; those that it has gain `aufs` a half.
             let mark = if row.mount_options.is_empty() { "" } else { " ‡" };
             let best_per_s = book.scheme(scheme)?;
             Some(Rate { scheme, per_s: row.per_s, best_per_s, shown: format!("{shown}{mark}") })

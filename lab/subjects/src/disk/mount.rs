@@ -42,8 +42,8 @@ pub(crate) fn check(host: &Host, bytes: u64) -> Result<(), SubjectError> {
     )))
 }
 
-/// A disk that is mounted. Dropping it, or [`SimulatedDisk::remove`], takes it back; the loop device
-/// on it must be gone by then.
+/// A disk that is mounted. Dropping it, or [`SimulatedDisk::remove`], takes it back; the loop
+/// device on it must be gone by then.
 #[derive(Debug)]
 pub(crate) struct SimulatedDisk {
     image: PathBuf,

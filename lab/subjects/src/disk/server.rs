@@ -28,7 +28,7 @@ const NUMBER: INodeNo = INodeNo(2);
 /// Nothing changes: the kernel may keep what it knows.
 const VALID_FOR: Duration = Duration::from_secs(3600);
 /// Requests under way at once, as many as a loop device has.
-const UNDER_WAY_MAX: u16 = 128;
+const FUSE_REQUESTS_MAX: u16 = 128;
 /// Bytes of one request, at most.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
@@ -141,8 +141,8 @@ impl Filesystem for OneFile {
         let refused = |_| io::Error::other("the kernel lets one request pass at a time");
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(refused)?;
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(UNDER_WAY_MAX);
-        let _ = config.set_congestion_threshold(UNDER_WAY_MAX);
+        let _ = config.set_max_background(FUSE_REQUESTS_MAX);
+        let _ = config.set_congestion_threshold(FUSE_REQUESTS_MAX);
         Ok(())
     }
 
