@@ -330,8 +330,8 @@ pub(crate) struct GroundArgs {
     /// Number of stores, each with a file system or folder of its own
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) spindles: u32,
-    /// Put each store on a simulated disk, so many times as fast as a SCSI disk of 1999: an arm, 7,200
-    /// turns a minute, its contents in memory (needs --fs, root and /dev/fuse)
+    /// Put each store on a simulated disk, so many times as fast as a SCSI disk of 1999: an arm,
+    /// 7,200 turns a minute, its contents in memory (needs --fs, root and /dev/fuse)
     #[arg(long, value_name = "FACTOR", value_parser = units::disk_speed, requires = "fs")]
     pub(crate) disk_speed: Option<DiskSpeed>,
     /// Reads per second that each store's device allows (needs --fs and root)
