@@ -62,10 +62,11 @@ impl Book {
 
     /// Without any disk.
     pub(super) fn null(&self) -> Option<f64> {
-        self.rows
-            .iter()
-            .find(|row| row.table == DISKS_TABLE && row.scheme == "null")
-            .map(|row| row.per_s)
+        self.no_disk().map(|row| row.per_s)
+    }
+
+    fn no_disk(&self) -> Option<&Published> {
+        self.rows.iter().find(|row| row.table == DISKS_TABLE && row.scheme == "null")
     }
 
     /// The best of a scheme on Linux, or no disk.
@@ -77,7 +78,7 @@ impl Book {
     /// The row of a scheme on Linux without mount options, else its best; or no disk.
     pub(super) fn plain(&self, scheme: &str) -> Option<&Published> {
         if scheme == "null" {
-            return self.rows.iter().find(|row| row.table == DISKS_TABLE && row.scheme == "null");
+            return self.no_disk();
         }
         let is_plain = |row: &&Published| row.mount_options.is_empty();
         self.linux(scheme)
