@@ -283,6 +283,16 @@ impl Proxy {
         self.child.as_ref().expect("a running proxy").id()
     }
 
+    /// Its resident memory that no file stands behind, in bytes; 0 when it runs no more.
+    #[must_use]
+    pub fn anonymous_bytes(&self) -> usize {
+        let id = self.child.as_ref().map_or(0, std::process::Child::id);
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+        kib.map_or(0, |kib: usize| kib * 1024)
+    }
+
     /// Number of its open descriptors.
     ///
     /// # Panics

@@ -365,15 +365,6 @@ impl Drop for Group {
     }
 }
 
-/// Resident memory of the proxy that no file stands behind, in bytes; 0 when it runs no more.
-fn anonymous_bytes(world: &World) -> usize {
-    let status =
-        fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
-    line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0)
-        * 1024
-}
-
 #[test]
 fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
     const GROUP_BYTES: usize = 64 << 20;
@@ -407,7 +398,7 @@ fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(anonymous_bytes(world), Ordering::Relaxed);
+                most.fetch_max(world.proxy.anonymous_bytes(), Ordering::Relaxed);
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
         });

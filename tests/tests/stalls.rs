@@ -5,8 +5,8 @@ use humboldt_tests::{Client, Reply, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const LINES: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
@@ -212,6 +212,54 @@ fn with_wait_a_client_that_leaves_leaves_no_place_behind() {
     on("/last");
     assert_eq!(cache(&world, "/last"), "MISS");
     assert_eq!(waits(), 1, "there was a place for it");
+}
+
+/// Clients that ask at one time; the server answers none before all have asked. They have answers
+/// when this returns. Returns the most memory of the proxy meanwhile.
+fn many_at_once(world: &World, kind: &str, cache_control: &str) -> usize {
+    const CLIENTS: usize = 300;
+    let asked = Arc::new(Barrier::new(CLIENTS + 1));
+    let all = (0..CLIENTS).map(|number| {
+        let path = format!("/{kind}/{number}");
+        let (asked, field) = (Arc::clone(&asked), format!("Cache-Control: {cache_control}"));
+        world.origin.handle(&path, move |_, wire| {
+            asked.wait();
+            let body = "x".repeat(2_000);
+            wire.send(format!("HTTP/1.1 200 OK\r\n{field}\r\nContent-Length: 2000\r\n\r\n{body}"));
+        });
+        let mut client = world.client();
+        client.request("GET", &world.target(&path), &[], b"");
+        client
+    });
+    let all: Vec<_> = all.collect();
+    asked.wait();
+    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(world.proxy.anonymous_bytes(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        all.into_iter().for_each(|mut client| _ = client.response().expect(200));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    most.into_inner()
+}
+
+#[test]
+fn those_who_wait_for_a_slow_disk_hold_what_has_come_and_no_read_buffers() {
+    let world = narrow("wait");
+    let usual = many_at_once(&world, "passes", "no-store");
+    assert_eq!(world.metric("humboldt_store_waits_total"), 0);
+    let stopped = Stopped::helper_of(&world);
+    let most = many_at_once(&world, "waits", "max-age=3600");
+    drop(stopped);
+    let waited = world.metric("humboldt_store_waits_total");
+    assert!(waited > 200, "{waited}");
+    // A read buffer for each would be 64 KiB.
+    let more = most.saturating_sub(usual);
+    assert!(more < 200 * 16 * 1024, "{more} bytes more than {usual}");
 }
 
 #[test]

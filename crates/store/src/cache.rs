@@ -118,7 +118,7 @@ impl Cache {
     }
 
     /// The memory tier.
-    pub fn mem(&self) -> &MemTier {
+    pub fn mem(&self) -> &Arc<MemTier> {
         &self.mem
     }
 

@@ -285,6 +285,11 @@ impl H1Server {
         Ok(())
     }
 
+    pub(super) fn keep_small(&mut self) -> u64 {
+        self.input.part_from(&self.io.read_buffers);
+        self.input.bytes().len() as u64
+    }
+
     pub(super) fn trailers(&mut self) -> Option<Fields> {
         self.decoder.trailers()
     }

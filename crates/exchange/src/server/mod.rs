@@ -166,6 +166,15 @@ impl ServerExchange {
         each!(self, Self, server => server.skip_whole_body())
     }
 
+    /// Something else than the server is waited for now: what came behind the head is kept in as
+    /// little memory as it needs. Returns how much, in bytes.
+    pub fn keep_small(&mut self) -> u64 {
+        match self {
+            Self::H1(server) => server.keep_small(),
+            Self::Memory(_) => 0,
+        }
+    }
+
     /// The trailers behind the body, once.
     pub fn trailers(&mut self) -> Option<Fields> {
         each!(self, Self, server => server.trailers())

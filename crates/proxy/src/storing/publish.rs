@@ -1,11 +1,14 @@
 //! Publishes the head of an answer that is streamed, and begins to store the answer.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{CacheControl, Times, languages};
 use humboldt_http::{FieldName, HopByHop, Method, ResponseHead};
+use humboldt_store::scheme::{IoFuture, Place};
 use humboldt_store::{
     Arrived, Entry, Fate, FlowWriter, Key, PARTIAL, Part, ReaderKind, Storable, StoredHead,
     VaryMarker,
@@ -29,7 +32,7 @@ use crate::storing::store;
 pub(crate) async fn publish(
     core: &Rc<Core>,
     job: &Job,
-    answer: &Answer,
+    answer: &mut Answer,
     writer: &mut FlowWriter,
     times: Option<Times>,
     cc: &CacheControl,
@@ -74,10 +77,7 @@ pub(crate) async fn publish(
     let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
     let fate = info.fate();
     if let Some(turn) = dir.as_ref().and_then(|dir| dir.scheme.turn(body_bytes)) {
-        // Too late, it goes on without. The clients wait for the head meanwhile; if all of them
-        // leave, nobody waits.
-        let place = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
-        writer.hold_place(place.and_then(Result::ok));
+        writer.hold_place(wait_for_turn(core, answer, writer, turn).await);
     }
     writer.publish_head(Arc::clone(&head), info);
     let Storable::Yes(times) = storable else {
@@ -98,6 +98,22 @@ pub(crate) async fn publish(
         }
         None => Verdict::Stream { stored: true, at_end: None, part },
     }
+}
+
+/// The place of an object in the queue of its directory; `None` if there is none in time: it goes
+/// on without. Its clients wait for the head meanwhile; if all of them leave, nobody waits.
+async fn wait_for_turn(
+    core: &Core,
+    answer: &mut Answer,
+    writer: &FlowWriter,
+    mut turn: IoFuture<'_, Place>,
+) -> Option<Place> {
+    if let Poll::Ready(place) = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await {
+        return place.ok();
+    }
+    // Many may wait: each holds what has come of its body, and no read buffer.
+    let _held = core.shared.cache.mem().hold(answer.server.keep_small());
+    while_wanted(Some(Arc::clone(writer.flow())), turn).await?.ok()
 }
 
 /// The keys whose stored entries this answer replaces.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use humboldt_sys::give_back;
 use parking_lot::{Condvar, Mutex};
 
 /// Something to be done. Dropped undone when the pool is stopped, or has no thread and cannot start
@@ -175,7 +176,10 @@ impl Pool {
         let shared = Arc::clone(&self.shared);
         let builder =
             std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES);
-        match builder.spawn(move || shared.work()) {
+        match builder.spawn(move || {
+            give_back::keep_no_freed_blocks();
+            shared.work();
+        }) {
             Ok(thread) => state.threads.push(thread),
             Err(error) if state.threads.is_empty() => {
                 tracing::warn!("cannot start a thread '{}': {error}", self.name);
@@ -354,6 +358,17 @@ mod tests {
         assert_eq!(done.try_iter().collect::<Vec<_>>(), [0, 5, 6, 3, 7, 8, 1, 4, 2]);
         assert_eq!(pool.chores(), 0);
         pool.read(Box::new(|| panic!("taken on after the end")), wanted());
+    }
+
+    #[test]
+    fn threads_keep_no_freed_blocks() {
+        let pool = Pool::new("test", 1);
+        let (told, keeps) = mpsc::channel();
+        let ask = move || told.send(give_back::keeps_freed_blocks()).expect("the test listens");
+        pool.chore(Box::new(ask));
+        pool.close();
+        assert_eq!(keeps.recv(), Ok(false));
+        assert!(give_back::keeps_freed_blocks(), "this one does");
     }
 
     #[test]

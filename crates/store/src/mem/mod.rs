@@ -27,7 +27,7 @@ use crate::key::Key;
 use crate::object::{Object, allocated_bytes};
 use crate::vary::VaryMarker;
 
-pub(crate) use reserved::Reserved;
+pub use reserved::Reserved;
 use shard::{Removed, Shard};
 
 /// The part of `cache_mem` for bodies in flight, one half: pages that are being received, or still

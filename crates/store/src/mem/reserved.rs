@@ -1,5 +1,6 @@
 //! Memory that counts as in flight and is in no page of the tier: bodies that lie elsewhere while a
-//! client reads them there, and pages that are promised to a body before it is read.
+//! client reads them there, what has come of bodies whose answer waits for something, and pages
+//! that are promised to a body before it is read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use super::{FLOW_BYTES_GUARANTEED, MemTier};
 
 /// Bytes that count as in flight until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub struct Reserved {
     tier: Arc<MemTier>,
     bytes: u64,
 }
@@ -18,10 +19,22 @@ impl MemTier {
     /// all reservations together are at most `least` bytes. The guaranteed minimum of each transfer
     /// needs no reservation.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, least: u64) -> Option<Reserved> {
+        let (before, reserved) = self.count(bytes);
+        let is_little = reserved.bytes == 0 || before + reserved.bytes <= least;
+        (is_little || self.has_in_flight_room(0)).then_some(reserved)
+    }
+
+    /// Counts `bytes` of a body that are in memory already, even beyond the share: later ones find
+    /// less room. The guaranteed minimum of each transfer is not counted.
+    pub fn hold(self: &Arc<Self>, bytes: u64) -> Reserved {
+        self.count(bytes).1
+    }
+
+    /// The reservations before this one, and this one.
+    fn count(self: &Arc<Self>, bytes: u64) -> (u64, Reserved) {
         let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
         let before = self.reserved_bytes.fetch_add(bytes, Relaxed);
-        let reserved = Reserved { tier: Arc::clone(self), bytes };
-        (bytes == 0 || self.has_in_flight_room(0) || before + bytes <= least).then_some(reserved)
+        (before, Reserved { tier: Arc::clone(self), bytes })
     }
 }
 
