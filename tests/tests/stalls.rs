@@ -252,14 +252,18 @@ fn those_who_wait_for_a_slow_disk_hold_what_has_come_and_no_read_buffers() {
     let world = narrow("wait");
     let usual = many_at_once(&world, "passes", "no-store");
     assert_eq!(world.metric("humboldt_store_waits_total"), 0);
-    let stopped = Stopped::helper_of(&world);
-    let most = many_at_once(&world, "waits", "max-age=3600");
-    drop(stopped);
-    let waited = world.metric("humboldt_store_waits_total");
-    assert!(waited > 200, "{waited}");
-    // A read buffer for each would be 64 KiB.
-    let more = most.saturating_sub(usual);
-    assert!(more < 200 * 16 * 1024, "{more} bytes more than {usual}");
+    // The first time, buffers may be of pages that nobody has touched, and cost nothing.
+    for round in ["first", "second"] {
+        let before = world.metric("humboldt_store_waits_total");
+        let stopped = Stopped::helper_of(&world);
+        let most = many_at_once(&world, round, "max-age=3600");
+        drop(stopped);
+        let waited = world.metric("humboldt_store_waits_total") - before;
+        assert!(waited > 200, "{waited}");
+        // A read buffer for each would be 64 KiB.
+        let more = most.saturating_sub(usual);
+        assert!(more < 200 * 32 * 1024, "{round}: {more} bytes more than {usual}");
+    }
 }
 
 #[test]

@@ -5,12 +5,13 @@
 //! worth more that are asked for again.
 //!
 //! With `wait`, an object that finds the queue half full waits for its turn before its body is
-//! fetched: so its client waits, and holds no memory meanwhile. With its turn it gets a place,
-//! which counts like a store that is under way until the object is handed to the disk: however many
-//! begin at once, no more of them are let in than find room. A place that is given up, because the
-//! client has left or the fetch has failed, goes to the next in line. Whatever makes room has the
-//! line looked at. Nobody waits longer than [`WAIT_MAX`] in all: a new object then goes on without
-//! a place, and is stored if the queue takes it; a hit that waits for as long becomes a miss.
+//! fetched: so its client waits, and holds no more meanwhile than what came with the head. With its
+//! turn it gets a place, which counts like a store that is under way until the object is handed to
+//! the disk: however many begin at once, no more of them are let in than find room. A place that is
+//! given up, because the client has left or the fetch has failed, goes to the next in line.
+//! Whatever makes room has the line looked at. Nobody waits longer than [`WAIT_MAX`] in all: a new
+//! object then goes on without a place, and is stored if the queue takes it; a hit that waits for
+//! as long becomes a miss.
 //!
 //! Places of objects that come slowly would keep others waiting beside an idle disk. So while
 //! little is under way ([`BUSY_SHARE`]), a place whose object has not come within [`PLACE_AGE_MAX`]
