@@ -210,6 +210,7 @@ impl Figures {
             page_bytes: 81_920,
             stored_page_bytes: 40_960,
             reserved_bytes: 8192,
+            waiting_bytes: 4096,
             limit_bytes: 1 << 20,
             stores: 20,
             evictions: 8,

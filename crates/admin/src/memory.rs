@@ -28,8 +28,11 @@ pub(crate) const USES: &[MemoryUse] = &[
     },
     MemoryUse {
         name: "in_flight",
-        help: "Pages of bodies being received, or still being sent after they have left the memory cache.",
-        read: |figures| figures.mem.page_bytes.saturating_sub(figures.mem.stored_page_bytes),
+        help: "Pages of bodies being received, or still being sent after they have left the memory cache, and parts of bodies whose answers wait for a slow disk.",
+        read: |figures| {
+            let pages = figures.mem.page_bytes.saturating_sub(figures.mem.stored_page_bytes);
+            pages + figures.mem.waiting_bytes
+        },
     },
     MemoryUse {
         name: "lent",
@@ -74,10 +77,11 @@ mod tests {
         let mut figures = Figures::busy();
         figures.dirs[0].stats.index_bytes = 5000;
         let sum: u64 = USES.iter().map(|memory| (memory.read)(&figures)).sum();
-        assert_eq!(sum, figures.mem.used_bytes + figures.mem.reserved_bytes + 5000);
+        let mem = &figures.mem;
+        assert_eq!(sum, mem.used_bytes + mem.reserved_bytes + mem.waiting_bytes + 5000);
         let page = render(&figures);
         assert!(
-            page.contains("\nin_flight                40  Pages of bodies being received"),
+            page.contains("\nin_flight                44  Pages of bodies being received"),
             "{page}"
         );
         assert!(page.contains("\nIndex of cache_dir #0 (ufs): 5 KB, 30 objects\n"), "{page}");

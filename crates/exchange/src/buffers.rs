@@ -103,6 +103,12 @@ impl Input {
         }
     }
 
+    /// Keeps a copy of what is left, without room beside it.
+    pub fn shrink(&mut self, buffers: &ReadBuffers) {
+        let copy = Self::copied(self.bytes());
+        buffers.put(std::mem::replace(self, copy).buffer);
+    }
+
     /// All that is left, in a buffer of its own.
     pub fn into_bytes(mut self, buffers: &ReadBuffers) -> Vec<u8> {
         let bytes = self.bytes().to_vec();
@@ -181,6 +187,26 @@ mod tests {
         }
         assert_eq!(input.bytes(), b"he");
         assert!(input.buffer.len() < 100, "{}", input.buffer.len());
+    }
+
+    #[test]
+    fn what_waits_for_long_takes_no_more_than_its_length() {
+        let buffers = ReadBuffers::default();
+        let mut input = Input::default();
+        let (buffer, filled) = read(&buffers, b"head body");
+        input.add(&buffers, buffer, filled);
+        input.consume(&buffers, 5);
+        input.shrink(&buffers);
+        assert_eq!((input.bytes(), input.buffer.len()), (&b"body"[..], 4));
+        assert_eq!(buffers.spare.borrow().len(), 1, "the read buffer is back");
+        // The same of a head that came in pieces.
+        let mut input = Input::copied(b"head body");
+        input.consume(&buffers, 5);
+        input.shrink(&buffers);
+        assert_eq!((input.bytes(), input.buffer.len()), (&b"body"[..], 4));
+        input.consume(&buffers, 4);
+        input.shrink(&buffers);
+        assert!(input.is_empty() && buffers.spare.borrow().len() == 1);
     }
 
     #[test]

@@ -68,7 +68,7 @@ const CEILING_SAMPLES: u32 = 20;
 const CEILING_SAMPLES_MAX: u32 = 320;
 
 /// The state below such a load.
-const UNDER_CEILING: &str = "below the laboratory's limit";
+pub(crate) const UNDER_CEILING: &str = "below the laboratory's limit";
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 //! A run in a few figures, at any moment of it.
 
 use crate::controller::WARM_UP_SAMPLES;
+use crate::search::UNDER_CEILING;
 use crate::{flatness, steadiness, stored};
 use humboldt_lab_record::{
     Held, LAST_QUARTER, Run, SPOILED_SHARE_MAX, Sample, Summary, Tally, TimesSummary,
@@ -65,7 +66,10 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
             .or_else(|| throughput_per_s(judged.iter()))
             .unwrap_or(0.0),
         sustained_per_s,
-        limit_reached: Some(is_limit_reached(samples, sustained_per_s.unwrap_or(held_per_s))),
+        limit_reached: Some(
+            is_limit_reached(samples, sustained_per_s.unwrap_or(held_per_s))
+                && !is_kept_by_laboratory(judged),
+        ),
         held,
         response: TimesSummary::from(&last.response()),
         hits: TimesSummary::from(&last.hits.response),
@@ -116,6 +120,14 @@ fn is_limit_reached(samples: &[Sample], per_s: f64) -> bool {
         let was_too_much = !verdict.sustained && !verdict.unjudged && !sample.is_spoiled();
         was_too_much && sample.load_per_s >= per_s * NEAR_LIMIT
     })
+}
+
+/// Whether the laboratory's limit has kept the load where it was more often than the subject's. A
+/// busy host keeps the search low, and now and then makes one sample too slow as well.
+fn is_kept_by_laboratory(judged: &[Sample]) -> bool {
+    let fair = || judged.iter().filter(|sample| !sample.is_spoiled() && !sample.verdict.unjudged);
+    let too_much = fair().filter(|sample| !sample.verdict.sustained).count();
+    fair().filter(|sample| sample.verdict.state == UNDER_CEILING).count() > too_much
 }
 
 /// The levels that were held, the highest first.
@@ -302,6 +314,25 @@ mod tests {
             "the laboratory's limit is not the cache's"
         );
         samples.push(too_much);
+        assert_eq!(limit_reached(&samples), Some(true));
+    }
+
+    /// As on a host that was busy for a tenth of the time: the search stayed at an eighth of what
+    /// the cache could do, and one sample of a hundred was a little too slow.
+    #[test]
+    fn a_search_that_the_laboratory_kept_low_has_not_met_the_caches_limit() {
+        let limit_reached = |samples: &[Sample]| summarised(samples.to_vec()).summary.limit_reached;
+        let kept = |tenth: u32| {
+            let mut sample = at(420.0, sample(f64::from(tenth) / 10.0, 420, true));
+            sample.verdict.state = UNDER_CEILING.into();
+            sample
+        };
+        let mut samples: Vec<_> = (1..=20).map(kept).collect();
+        samples.push(at(420.0, sample(2.0, 420, false)));
+        assert_eq!(limit_reached(&samples), Some(false));
+        for sample in &mut samples {
+            sample.verdict.state = "hold".into();
+        }
         assert_eq!(limit_reached(&samples), Some(true));
     }
 

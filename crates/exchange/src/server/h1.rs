@@ -286,7 +286,7 @@ impl H1Server {
     }
 
     pub(super) fn keep_small(&mut self) -> u64 {
-        self.input.part_from(&self.io.read_buffers);
+        self.input.shrink(&self.io.read_buffers);
         self.input.bytes().len() as u64
     }
 

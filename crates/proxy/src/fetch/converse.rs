@@ -1,5 +1,6 @@
 //! Asks a server: finds a way and a connection, sends the request, reads the head of the answer.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -54,7 +55,8 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn new(answer: Box<Answer>, private: Option<IpAddr>, report: &Report) -> Self {
+    fn new(mut answer: Box<Answer>, private: Option<IpAddr>, report: &Report) -> Self {
+        answer.server.keep_small();
         let (route, is_undelayed) = (report.route(), report.is_undelayed.get());
         Self { answer, private, route, is_undelayed }
     }
@@ -170,7 +172,7 @@ async fn ask(
     let limits = &job.request.snapshot().reply_limits;
     let mut head = ResponseHead::default();
     loop {
-        server.head(limits, core.head_read_bytes(), &mut head).await?;
+        poll_fn(|cx| server.poll_head(cx, limits, core.head_read_bytes(), &mut head)).await?;
         match head.status {
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {

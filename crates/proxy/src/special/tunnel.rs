@@ -259,7 +259,8 @@ async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
             return Ok(Opened::Tunnel(reached.server));
         }
         match ask_parent(core, request, reached).await {
-            Ok(Opened::Refused(answer)) if matches!(answer.head.status, 502 | 504) => {
+            Ok(Opened::Refused(mut answer)) if matches!(answer.head.status, 502 | 504) => {
+                answer.server.keep_small();
                 refused = Some(answer);
             }
             Ok(opened) => return Ok(opened),

@@ -112,8 +112,12 @@ async fn wait_for_turn(
         return place.ok();
     }
     // Many may wait: each holds what has come of its body, and no read buffer.
-    let _held = core.shared.cache.mem().hold(answer.server.keep_small());
-    while_wanted(Some(Arc::clone(writer.flow())), turn).await?.ok()
+    let held = core.shared.cache.mem().hold(answer.server.keep_small());
+    let place = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
+    drop(held);
+    // It was not the server that took so long.
+    answer.server.start_waiting();
+    place?.ok()
 }
 
 /// The keys whose stored entries this answer replaces.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 
 use humboldt_base::vital::Vital;
+use humboldt_sys::cpu;
 use humboldt_sys::uring::Transfer;
-use humboldt_sys::{cpu, give_back};
 use parking_lot::{Condvar, Mutex};
 
 use super::ticket::{Ticket, queue_full};
@@ -131,7 +131,6 @@ impl Threads {
         let work = move || {
             // Nothing depends on it.
             _ = cpu::work_in_batches();
-            give_back::keep_no_freed_blocks();
             let _vital = Vital::new("a thread that reads and writes a cache_dir");
             shared.run();
         };

@@ -27,7 +27,8 @@ use crate::key::Key;
 use crate::object::{Object, allocated_bytes};
 use crate::vary::VaryMarker;
 
-pub use reserved::Reserved;
+pub(crate) use reserved::Reserved;
+pub use reserved::Waiting;
 use shard::{Removed, Shard};
 
 /// The part of `cache_mem` for bodies in flight, one half: pages that are being received, or still
@@ -115,6 +116,8 @@ pub struct MemStats {
     /// Bodies that lie elsewhere and are lent to their clients, and pages that are promised to
     /// bodies being read, in bytes; not in `used_bytes`.
     pub reserved_bytes: u64,
+    /// Parts of bodies whose answers wait for something, in bytes; not in `used_bytes`.
+    pub waiting_bytes: u64,
     /// `cache_mem`.
     pub limit_bytes: u64,
     /// Entries stored since the start.
@@ -145,6 +148,8 @@ pub struct MemTier {
     stored_page_bytes: AtomicU64,
     /// See [`Reserved`].
     reserved_bytes: AtomicU64,
+    /// See [`Waiting`].
+    waiting_bytes: AtomicU64,
     /// Logical time: insertions so far. Hits only read it.
     clock: Clock,
     stores: AtomicU64,
@@ -182,6 +187,7 @@ impl MemTier {
             boxed_bytes: AtomicU64::new(0),
             stored_page_bytes: AtomicU64::new(0),
             reserved_bytes: AtomicU64::new(0),
+            waiting_bytes: AtomicU64::new(0),
             clock: Clock::default(),
             stores: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -308,11 +314,13 @@ impl MemTier {
         bytes <= self.object_bytes_max()
     }
 
-    /// Memory in flight: pages that are not those of a stored object, and reservations, in bytes.
+    /// Memory in flight: pages that are not those of a stored object, reservations, and what has
+    /// come of bodies whose answers wait, in bytes.
     pub fn in_flight_bytes(&self) -> u64 {
         let pages = self.pool.in_use() * PAGE_BYTES as u64;
         pages.saturating_sub(self.stored_page_bytes.load(Relaxed))
             + self.reserved_bytes.load(Relaxed)
+            + self.waiting_bytes.load(Relaxed)
     }
 
     /// The share of the budget for bodies in flight, in bytes.
@@ -435,6 +443,7 @@ impl MemTier {
             page_bytes: self.pool.in_use() * PAGE_BYTES as u64,
             stored_page_bytes: self.stored_page_bytes.load(Relaxed),
             reserved_bytes: self.reserved_bytes.load(Relaxed),
+            waiting_bytes: self.waiting_bytes.load(Relaxed),
             limit_bytes: self.limit(),
             stores: self.stores.load(Relaxed),
             evictions: self.evictions.load(Relaxed),

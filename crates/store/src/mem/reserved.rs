@@ -9,7 +9,7 @@ use super::{FLOW_BYTES_GUARANTEED, MemTier};
 
 /// Bytes that count as in flight until this is dropped.
 #[derive(Debug)]
-pub struct Reserved {
+pub(crate) struct Reserved {
     tier: Arc<MemTier>,
     bytes: u64,
 }
@@ -19,22 +19,31 @@ impl MemTier {
     /// all reservations together are at most `least` bytes. The guaranteed minimum of each transfer
     /// needs no reservation.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, least: u64) -> Option<Reserved> {
-        let (before, reserved) = self.count(bytes);
-        let is_little = reserved.bytes == 0 || before + reserved.bytes <= least;
-        (is_little || self.has_in_flight_room(0)).then_some(reserved)
+        let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
+        let before = self.reserved_bytes.fetch_add(bytes, Relaxed);
+        let reserved = Reserved { tier: Arc::clone(self), bytes };
+        (bytes == 0 || self.has_in_flight_room(0) || before + bytes <= least).then_some(reserved)
     }
 
     /// Counts `bytes` of a body that are in memory already, even beyond the share: later ones find
-    /// less room. The guaranteed minimum of each transfer is not counted.
-    pub fn hold(self: &Arc<Self>, bytes: u64) -> Reserved {
-        self.count(bytes).1
+    /// less room.
+    pub fn hold(self: &Arc<Self>, bytes: u64) -> Waiting {
+        self.waiting_bytes.fetch_add(bytes, Relaxed);
+        Waiting { tier: Arc::clone(self), bytes }
     }
+}
 
-    /// The reservations before this one, and this one.
-    fn count(self: &Arc<Self>, bytes: u64) -> (u64, Reserved) {
-        let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
-        let before = self.reserved_bytes.fetch_add(bytes, Relaxed);
-        (before, Reserved { tier: Arc::clone(self), bytes })
+/// What has come of a body while its answer waits, in bytes. It counts as in flight until this is
+/// dropped.
+#[derive(Debug)]
+pub struct Waiting {
+    tier: Arc<MemTier>,
+    bytes: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.tier.waiting_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 
