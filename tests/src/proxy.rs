@@ -1,7 +1,7 @@
 //! Starting, watching and ending the program under test.
 
 use crate::client::Client;
-use crate::wait::{LIMIT, free_address, start, until};
+use crate::wait::{Ending, LIMIT, free_address, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The beginning of every scenario's configuration. Access rules come last, so that a scenario can
@@ -291,6 +293,22 @@ impl Proxy {
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
         kib.map_or(0, |kib: usize| kib * 1024)
+    }
+
+    /// The most of [`Proxy::anonymous_bytes`] while `work` is done.
+    pub fn most_anonymous_bytes(&self, work: impl FnOnce()) -> usize {
+        let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _ending = Ending(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    most.fetch_max(self.anonymous_bytes(), Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            work();
+        });
+        most.into_inner()
     }
 
     /// Number of its open descriptors.

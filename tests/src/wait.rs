@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::Result;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -93,6 +93,15 @@ pub fn free_listener() -> TcpListener {
         }
     }
     panic!("no free port");
+}
+
+/// Sets a flag when it is dropped, also when a test fails: threads that look at it end.
+pub struct Ending<'a>(pub &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A door that one thread opens and others wait at, so that a test decides when a server goes on.

@@ -3,7 +3,7 @@
 //!
 //! `HUMBOLDT_TEST_RELOADS=1000` reads the configuration so often.
 
-use humboldt_tests::wait::{LIMIT, until};
+use humboldt_tests::wait::{Ending, LIMIT, until};
 use humboldt_tests::{Reply, Response, World};
 use rustix::process::Signal;
 use std::fs;
@@ -330,15 +330,6 @@ fn cache_mem_is_lowered_and_raised_under_load_and_no_answer_is_harmed() {
     assert!(world.proxy.stop().success());
 }
 
-/// Sets a flag when it goes.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A control group with a bound on memory; it is removed when dropped, and must be empty then.
 struct Group(PathBuf);
 
@@ -393,30 +384,25 @@ fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
             wire.send(&content[..length]);
         });
     }
-    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let world = &world;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(world.proxy.anonymous_bytes(), Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
+    let ask = |client: usize| {
+        for round in 0..rounds {
+            let answer = world.get(&path_of(client, round)).expect(200);
+            assert_eq!(answer.body, content[..length_of(client, round)]);
+        }
+    };
+    let most = world.proxy.most_anonymous_bytes(|| {
+        std::thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
+            let ends: Vec<_> =
+                clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            assert!(
+                ends.iter().all(Result::is_ok),
+                "it ended, as the control group has no memory for it"
+            );
         });
-        let ask = |client: usize| {
-            for round in 0..rounds {
-                let answer = world.get(&path_of(client, round)).expect(200);
-                assert_eq!(answer.body, content[..length_of(client, round)]);
-            }
-        };
-        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
-        let ends: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        is_over.store(true, Ordering::Relaxed);
-        assert!(
-            ends.iter().all(Result::is_ok),
-            "it ended, as the control group has no memory for it"
-        );
     });
-    let most = most.into_inner();
     assert!((32 << 20..GROUP_BYTES).contains(&most), "{most} bytes");
     assert!(world.metric("humboldt_store_objects") > 100, "and objects get to the disk");
 }

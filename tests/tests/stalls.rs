@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const LINES: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
@@ -217,15 +217,6 @@ fn with_wait_a_client_that_leaves_leaves_no_place_behind() {
 /// Clients that ask at one time.
 const CROWD: usize = 150;
 
-/// Sets a flag in the end, also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The answer of the server to one of them. That to the first one comes in several pieces.
 fn body_for(number: usize) -> String {
     format!("{number:05}").repeat(if number == 0 { 40_000 } else { 400 })
@@ -254,20 +245,11 @@ fn crowd(world: &World, kind: &str, cache_control: &str) -> usize {
     let all: Vec<_> = all.collect();
     until("all requests", || (asked.load(Ordering::SeqCst) == CROWD).then_some(()));
     gate.open();
-    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let _ends = Ends(&is_over);
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(world.proxy.anonymous_bytes(), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
+    world.proxy.most_anonymous_bytes(|| {
         for (number, mut client) in all.into_iter().enumerate() {
             assert!(client.response().expect(200).text() == body_for(number), "wrong bytes");
         }
-    });
-    most.into_inner()
+    })
 }
 
 #[test]

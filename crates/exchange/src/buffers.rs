@@ -98,8 +98,7 @@ impl Input {
     /// their time.
     pub fn part_from(&mut self, buffers: &ReadBuffers) {
         if self.buffer.len() == READ_BYTES {
-            let copy = Self::copied(self.bytes());
-            buffers.put(std::mem::replace(self, copy).buffer);
+            self.shrink(buffers);
         }
     }
 

@@ -123,14 +123,14 @@ impl ServerExchange {
     }
 
     /// See [`ServerExchange::poll_head`]. `most_bytes` bounds the bytes of the body that one read
-    /// may take with it.
+    /// may take with it; it is asked before each read.
     pub async fn head(
         &mut self,
         limits: &HeadLimits,
-        most_bytes: usize,
+        most_bytes: impl Fn() -> usize,
         head: &mut ResponseHead,
     ) -> Result<(), ServerError> {
-        poll_fn(|cx| self.poll_head(cx, limits, most_bytes, head)).await
+        poll_fn(|cx| self.poll_head(cx, limits, most_bytes(), head)).await
     }
 
     /// Prepares for the body behind the final head. `relaxed`: repairable errors are repaired.

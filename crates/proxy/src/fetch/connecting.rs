@@ -173,7 +173,7 @@ async fn through_parent(
     let mut head = ResponseHead::default();
     loop {
         let limits = &request.snapshot().reply_limits;
-        let headed = parent.head(limits, core.head_read_bytes(), &mut head).await;
+        let headed = parent.head(limits, || core.head_read_bytes(), &mut head).await;
         headed.map_err(|error| Failure::from(&error))?;
         match head.status {
             100..=199 => {}

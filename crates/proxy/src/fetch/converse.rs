@@ -1,6 +1,5 @@
 //! Asks a server: finds a way and a connection, sends the request, reads the head of the answer.
 
-use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -172,7 +171,7 @@ async fn ask(
     let limits = &job.request.snapshot().reply_limits;
     let mut head = ResponseHead::default();
     loop {
-        poll_fn(|cx| server.poll_head(cx, limits, core.head_read_bytes(), &mut head)).await?;
+        server.head(limits, || core.head_read_bytes(), &mut head).await?;
         match head.status {
             100..=199 => writer.interim(Arc::new(interim_head(&head))),
             _ => {

@@ -280,7 +280,7 @@ async fn ask_parent(
     let mut head = ResponseHead::default();
     loop {
         let limits = &request.snapshot().reply_limits;
-        server.head(limits, core.head_read_bytes(), &mut head).await?;
+        server.head(limits, || core.head_read_bytes(), &mut head).await?;
         match head.status {
             100..=199 => {}
             200..=299 => return Ok(Opened::Tunnel(server)),
@@ -347,7 +347,7 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
         server.ask(&Ask { request, manner }).await?;
         loop {
             let limits = &request.snapshot().reply_limits;
-            server.head(limits, core.head_read_bytes(), &mut head).await?;
+            server.head(limits, || core.head_read_bytes(), &mut head).await?;
             if head.status == 101 || head.status >= 200 {
                 return Ok::<(), ServerError>(());
             }
