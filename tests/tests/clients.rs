@@ -308,12 +308,11 @@ fn an_accelerator_in_front_of_nginx_keeps_the_load_away() {
     nginx.put("a.html", "hello from nginx");
     let proxy = Proxy::reverse(nginx.address, "");
     let url = format!("http://{}/a.html", proxy.address());
-    let ab = Command::new(program("curl"))
-        .args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--parallel"])
-        .args((0..50).flat_map(|_| [url.as_str(), "-o", "/dev/null"]))
-        .output()
-        .expect("curl starts");
-    assert!(ab.status.success(), "{}", String::from_utf8_lossy(&ab.stderr));
+    succeed(
+        Command::new(program("curl"))
+            .args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--parallel"])
+            .args((0..50).flat_map(|_| [url.as_str(), "-o", "/dev/null"])),
+    );
     until("nginx to log", || (nginx.count("/a.html") >= 1).then_some(()));
     assert_eq!(nginx.count("/a.html"), 1);
 }

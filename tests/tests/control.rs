@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
+use humboldt_tests::servers::succeed;
 use humboldt_tests::{Proxy, Reply, World, proxy, wait};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
@@ -13,12 +14,7 @@ fn make_pipe(proxy: &Proxy, name: &str) {
 }
 
 fn make_pipe_at(path: &std::path::Path) {
-    let made = std::process::Command::new("mkfifo")
-        .args(["-m", "666"])
-        .arg(path)
-        .status()
-        .expect("mkfifo");
-    assert!(made.success());
+    succeed(std::process::Command::new("mkfifo").args(["-m", "666"]).arg(path));
 }
 
 #[test]

@@ -4,13 +4,13 @@
 #[path = "directories/changes.rs"]
 mod changes;
 
-use humboldt_tests::wait::until;
-use humboldt_tests::{Client, Proxy, Reply, World};
+use humboldt_tests::wait::{start, until};
+use humboldt_tests::{Client, Proxy, Reply, World, servers};
 use rustix::process::Signal;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -385,7 +385,7 @@ impl Mount {
     fn cut_off(image: &Path, bytes: u64) {
         let file = fs::OpenOptions::new().write(true).open(image);
         file.and_then(|file| file.set_len(bytes)).expect("the image");
-        let found = Command::new("losetup").arg("-j").arg(image).output().expect("losetup");
+        let found = servers::run(Command::new("losetup").arg("-j").arg(image));
         let found = String::from_utf8_lossy(&found.stdout).into_owned();
         let device = found.split(':').next().expect("a line");
         assert!(run("losetup", &["-c", device]), "{device} has another size");
@@ -405,8 +405,9 @@ impl Drop for Mount {
 }
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    let output = Command::new(program).args(arguments).output();
-    output.is_ok_and(|output| output.status.success())
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    start(&mut command).and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
 }
 
 #[test]

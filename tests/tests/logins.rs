@@ -2,8 +2,8 @@
 //! others see of them.
 
 use humboldt_tests::proxy::open_folder;
-use humboldt_tests::servers::{curl, program, succeed};
-use humboldt_tests::wait::{free_address, until};
+use humboldt_tests::servers::{curl, program, run, succeed};
+use humboldt_tests::wait::{free_address, start, until};
 use humboldt_tests::{Client, Proxy, Reply, Response, World};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use std::fs;
@@ -129,8 +129,8 @@ fn a_tunnel_needs_a_login_too() {
     };
     let through = |login| succeed(tunnel().args(["--proxy-user", login]).arg(world.target("/a")));
     assert_eq!(through("anna:secret"), "hello200");
-    let refused = tunnel().args(["--proxy-user", "anna:no"]).arg(world.target("/a")).output();
-    assert!(String::from_utf8_lossy(&refused.expect("curl").stdout).ends_with("407"));
+    let refused = run(tunnel().args(["--proxy-user", "anna:no"]).arg(world.target("/a")));
+    assert!(String::from_utf8_lossy(&refused.stdout).ends_with("407"));
     let line = world.proxy.logged("TCP_TUNNEL/200");
     assert!(line.contains(" anna "), "{line}");
 }
@@ -181,9 +181,8 @@ fn a_changed_file_counts_for_new_checks() {
 fn passwords_of_htpasswd_are_known() {
     let world = world("http_access allow users\nhttp_access deny all\n");
     for (form, user) in [("-B", "b"), ("-m", "m"), ("-s", "s"), ("-2", "two"), ("-5", "five")] {
-        let text =
-            Command::new(program("htpasswd")).args(["-nb", form, user, "pass word"]).output();
-        let text = text.expect("htpasswd").stdout;
+        let mut command = Command::new(program("htpasswd"));
+        let text = run(command.args(["-nb", form, user, "pass word"])).stdout;
         if text.is_empty() {
             humboldt_tests::skip(&format!("htpasswd does not know {form}"));
             continue;
@@ -472,7 +471,7 @@ fn digest_curl(world: &World, login: &str, arguments: &[&str], paths: &[&str]) -
     let mut command = curl(&world.proxy);
     command.args(["--proxy-digest", "--proxy-user", login, "--write-out", "%{http_code} "]);
     command.args(arguments).args(paths.iter().map(|path| world.target(path)));
-    String::from_utf8_lossy(&command.output().expect("curl").stdout).into_owned()
+    String::from_utf8_lossy(&run(&mut command).stdout).into_owned()
 }
 
 /// MD5 of `anna:Private:secret`.
@@ -514,11 +513,9 @@ fn a_digest_counts_once() {
     // The client gets new nonces without asking anybody.
     let all = digest_curl(&world, "anna:secret", &[], &["/a"; 8]);
     assert_eq!(all.matches("hello200").count(), 8, "{all}");
-    let trace = curl(&world.proxy)
-        .args(["--proxy-digest", "--proxy-user", "anna:secret", "--verbose"])
-        .arg(world.target("/a"))
-        .output()
-        .expect("curl");
+    let mut command = curl(&world.proxy);
+    command.args(["--proxy-digest", "--proxy-user", "anna:secret", "--verbose"]);
+    let trace = run(command.arg(world.target("/a")));
     let trace = String::from_utf8_lossy(&trace.stderr).into_owned();
     let sent = trace.lines().rev().find_map(|line| line.strip_prefix("> Proxy-Authorization: "));
     let sent = sent.expect("what curl has sent").trim_end().to_owned();
@@ -574,7 +571,7 @@ fn directory(folder: &std::path::Path) -> Option<(std::process::Child, std::net:
     let address = free_address();
     let mut command = Command::new(slapd);
     command.args(["-d", "0", "-h", &format!("ldap://{address}"), "-f"]).arg(&conf);
-    let server = command.spawn().expect("slapd");
+    let server = start(&mut command).expect("slapd");
     until("slapd to listen", || std::net::TcpStream::connect(address).ok());
     Some((server, address))
 }

@@ -1,6 +1,7 @@
 //! Signals, `-k`, logs, and the manager's pages.
 
-use humboldt_tests::wait::{Gate, free_address, until};
+use humboldt_tests::servers::run;
+use humboldt_tests::wait::{Gate, free_address, start, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, World, proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -486,15 +487,15 @@ fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
     origin.on("/a", Reply::ok("hello").cachable(60));
     let (home, address) = (proxy::open_folder(), free_address());
     let output = fs::File::create(home.path().join("output")).expect("a file for output");
-    let mut child = Command::new(proxy::program())
+    let mut command = Command::new(proxy::program());
+    command
         .args(["-a", &address.port().to_string()])
         .env("HOME", home.path())
         .env_remove("XDG_CACHE_HOME")
         .stdin(Stdio::null())
         .stdout(output.try_clone().expect("a second handle"))
-        .stderr(output)
-        .spawn()
-        .expect("the program starts");
+        .stderr(output);
+    let mut child = start(&mut command).expect("the program starts");
     let outcome = std::panic::catch_unwind(|| {
         until("the proxy to accept connections", || TcpStream::connect(address).ok());
         for cache in ["MISS", "HIT"] {
@@ -503,12 +504,12 @@ fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
             assert_eq!((answer.text().as_str(), answer.cache()), ("hello", cache));
         }
         assert_eq!(origin.count("/a"), 1);
-        let other = Command::new(proxy::program())
+        let mut command = Command::new(proxy::program());
+        command
             .args(["-a", &address.port().to_string()])
             .env("HOME", home.path())
-            .env_remove("XDG_CACHE_HOME")
-            .output()
-            .expect("the program starts");
+            .env_remove("XDG_CACHE_HOME");
+        let other = run(&mut command);
         let said = String::from_utf8_lossy(&other.stderr).into_owned();
         assert_eq!(other.status.code(), Some(1), "{said}");
         assert!(said.contains("in use by humboldt") && said.contains("-a 3129"), "{said}");

@@ -27,6 +27,8 @@ fn world_on(options: &str, rules: &str) -> (World, SocketAddr) {
     let port = free_address();
     let world = World::forward(&format!("http_port {port} {options} name=socks\n{rules}"));
     world.origin.on("/a", Reply::ok("hello"));
+    // The proxy opens its ports one after the other, and the world waits for the first.
+    until("the port for SOCKS", || TcpStream::connect(port).ok());
     (world, port)
 }
 
