@@ -83,6 +83,10 @@ pub struct Resources {
     /// Bytes of all objects that it has stored since its start, if it says so.
     #[serde(default)]
     pub taken_bytes: Option<u64>,
+    /// CPU time that it was allowed to use since its start in µs, if that follows the speed of the
+    /// machine.
+    #[serde(default)]
+    pub allowed_cpu_us: Option<u64>,
 }
 
 /// The sum of what two subjects say; not known if one of them says nothing.
@@ -124,6 +128,7 @@ impl Resources {
             stored_bytes: both(self.stored_bytes, other.stored_bytes),
             stored_objects: both(self.stored_objects, other.stored_objects),
             taken_bytes: both(self.taken_bytes, other.taken_bytes),
+            allowed_cpu_us: both(self.allowed_cpu_us, other.allowed_cpu_us),
         }
     }
 }

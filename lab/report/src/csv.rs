@@ -151,6 +151,11 @@ fn resources(fields: &mut Fields, resources: Option<&Resources>) {
     add("device_writes", |now| now.device_writes);
     add("device_read_bytes", |now| now.device_read_bytes);
     add("device_write_bytes", |now| now.device_write_bytes);
+    let allowed_us = resources.and_then(|now| now.allowed_cpu_us);
+    fields.add(
+        "subject_allowed_cpu_us",
+        allowed_us.map(|allowed_us| allowed_us.to_string()).unwrap_or_default(),
+    );
 }
 
 /// The first line of samples.csv.

@@ -65,6 +65,7 @@ fn hold(subject: &str, origin: &str, file_system: Option<&str>) -> Result<(), Bo
         memory_bytes: StartPlan::MEMORY_BYTES,
         cores: Vec::new(),
         cpu_quota: None,
+        cpu_speed: None,
         memory_limit_bytes: None,
         words: BTreeMap::new(),
         tls: None,

@@ -57,6 +57,30 @@ fn find(host: &Host, controller: &str) -> Result<Place, String> {
     }
 }
 
+/// The CPU time of a group's members in each period, which can be changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Quota {
+    /// The group's folder, in version 1.
+    Own(PathBuf),
+    /// The group's file, in version 2.
+    Common(PathBuf),
+}
+
+impl Quota {
+    /// Sets it to this many cores; not below the least and above the most that the kernel accepts.
+    pub(crate) fn set(&self, cores: f64) -> Result<(), String> {
+        let most_us = QUOTA_CORES_MAX * QUOTA_PERIOD_US as f64;
+        let quota_us = (cores * QUOTA_PERIOD_US as f64).round().clamp(QUOTA_MIN_US as f64, most_us);
+        match self {
+            Self::Own(group) => {
+                write(&group.join("cpu.cfs_period_us"), &QUOTA_PERIOD_US.to_string())?;
+                write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())
+            }
+            Self::Common(file) => write(file, &format!("{quota_us} {QUOTA_PERIOD_US}")),
+        }
+    }
+}
+
 /// The groups that a subject is to join, and limits of devices. Dropping it takes all of them back.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
@@ -89,30 +113,30 @@ impl Groups {
         keeper: &Keeper,
         cores: f64,
     ) -> Result<(), Skipped> {
-        let what = format!("CPU quota of {cores} cores");
-        let quota_us = quota_us(cores).map_err(|reason| Skipped::new(&what, reason))?;
-        let before = self.kept.len();
-        self.try_limit_cpu(host, keeper, quota_us).map_err(|reason| {
-            self.take_back(before);
-            Skipped::new(what, reason)
-        })
+        let limited = check_quota(cores).and_then(|()| self.quota(host, keeper));
+        let set = limited.and_then(|quota| quota.set(cores));
+        set.map_err(|reason| Skipped::new(format!("CPU quota of {cores} cores"), reason))
     }
 
-    fn try_limit_cpu(&mut self, host: &Host, keeper: &Keeper, quota_us: u64) -> Result<(), String> {
+    /// A group whose CPU time can be limited.
+    pub(crate) fn quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
+        let before = self.kept.len();
+        self.try_quota(host, keeper).inspect_err(|_| self.take_back(before))
+    }
+
+    fn try_quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
         may_limit(host)?;
         match find(host, "cpu")? {
             Place::Own(root) => {
                 let group = self.create(host, keeper, &root)?;
-                write(&group.join("cpu.cfs_period_us"), &QUOTA_PERIOD_US.to_string())?;
-                write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
-                self.own.push(group);
+                self.own.push(group.clone());
+                Ok(Quota::Own(group))
             }
             Place::Common(root) => {
                 let group = self.common(host, keeper, &root, "cpu")?;
-                write(&group.join("cpu.max"), &format!("{quota_us} {QUOTA_PERIOD_US}"))?;
+                Ok(Quota::Common(group.join("cpu.max")))
             }
         }
-        Ok(())
     }
 
     /// Limits the memory of the group's members together, with the page cache of the files that
@@ -265,19 +289,15 @@ fn check_memory(bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The group's CPU time in each period.
-fn quota_us(cores: f64) -> Result<u64, String> {
+fn check_quota(cores: f64) -> Result<(), String> {
     if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
         return Err(format!("a quota is more than 0 and at most {QUOTA_CORES_MAX} cores"));
     }
-    let quota_us = (cores * QUOTA_PERIOD_US as f64).round() as u64;
-    if quota_us < QUOTA_MIN_US {
-        return Err(format!(
-            "the kernel allows no less than {}",
-            QUOTA_MIN_US as f64 / QUOTA_PERIOD_US as f64
-        ));
+    let least = QUOTA_MIN_US as f64 / QUOTA_PERIOD_US as f64;
+    if cores < least {
+        return Err(format!("the kernel allows no less than {least}"));
     }
-    Ok(quota_us)
+    Ok(())
 }
 
 fn io_max(device: &str, throttle: &Throttle) -> String {
@@ -369,10 +389,17 @@ mod tests {
 
     #[test]
     fn quotas_have_bounds() {
-        assert_eq!(quota_us(0.5), Ok(5_000));
-        assert_eq!(quota_us(2.0), Ok(20_000));
+        for cores in [0.1, 0.5, 4096.0] {
+            assert_eq!(check_quota(cores), Ok(()), "{cores}");
+        }
         for cores in [0.0, -1.0, f64::NAN, f64::INFINITY, 0.01] {
-            assert!(quota_us(cores).is_err(), "{cores}");
+            assert!(check_quota(cores).is_err(), "{cores}");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("cpu.max");
+        for (cores, text) in [(0.5, "5000 10000"), (2.0, "20000 10000"), (0.0001, "1000 10000")] {
+            Quota::Common(file.clone()).set(cores).expect("a file");
+            assert_eq!(fs::read_to_string(&file).expect("a file"), text);
         }
     }
 

@@ -22,6 +22,7 @@ mod ipc;
 mod keeper;
 mod machine;
 mod processes;
+mod processor;
 mod provenance;
 mod resources;
 mod running;

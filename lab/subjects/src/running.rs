@@ -3,6 +3,7 @@
 use crate::control_group::Groups;
 use crate::keeper::Kept;
 use crate::processes::{Stat, Tree};
+use crate::processor::Steady;
 use crate::resources::Watch;
 use crate::stored::StoredPage;
 use crate::undo::Undo;
@@ -87,6 +88,8 @@ pub(crate) struct Started {
     pub(crate) registered: Registered,
     pub(crate) patience: Duration,
     pub(crate) leftovers: Vec<Kept>,
+    /// Changes a file of the groups, and so ends before them.
+    pub(crate) steady: Option<Steady>,
     pub(crate) groups: Groups,
 }
 
@@ -142,11 +145,14 @@ impl Running {
     #[must_use]
     pub fn resources(&self) -> Option<Resources> {
         let measured = self.watch.as_ref().and_then(|watch| watch.meter().measure())?;
+        let steady = self.started.as_ref().and_then(|started| started.steady.as_ref());
+        let allowed = steady.map(|steady| steady.allowed().as_micros());
         let said = self.stored.as_ref().map(|page| page.ask(self.address)).unwrap_or_default();
         Some(Resources {
             stored_bytes: said.bytes,
             stored_objects: said.objects,
             taken_bytes: said.taken_bytes,
+            allowed_cpu_us: allowed.and_then(|allowed_us| u64::try_from(allowed_us).ok()),
             ..measured
         })
     }
@@ -260,6 +266,7 @@ impl Running {
         for kept in started.leftovers {
             result = result.and(kept.undo());
         }
+        drop(started.steady.take());
         result.and(started.groups.undo())?;
         Ok(Stopped { status, was_killed })
     }

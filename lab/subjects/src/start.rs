@@ -5,6 +5,7 @@ use crate::control_group::Groups;
 use crate::environment::io;
 use crate::host::User;
 use crate::processes::{MARK, Tree};
+use crate::processor::Steady;
 use crate::resources::{Meter, Watch};
 use crate::running::{Registered, Running, Started};
 use crate::subject_tls::{SubjectTls, TLS_FILES};
@@ -59,6 +60,9 @@ pub struct StartPlan {
     pub cores: Vec<usize>,
     /// Limit of its CPU time, in cores. Needs root.
     pub cpu_quota: Option<f64>,
+    /// A processor of this speed instead, however fast the machine is at the moment; 1 is the
+    /// [reference processor](crate::processor). Needs root.
+    pub cpu_speed: Option<f64>,
     /// Limit of all its memory in bytes, with the page cache of the files that it reads and writes.
     /// Needs root.
     pub memory_limit_bytes: Option<u64>,
@@ -100,6 +104,7 @@ pub fn start(
     let registered =
         Registered::new(keeper.keep(&environment.host, end)?, &start.mark, patience_ms.min(5000));
     start.limit_cpu(environment, plan, keeper);
+    let steady = start.steady_cpu(environment, plan, keeper);
     start.limit_memory(environment, plan, keeper);
     for command in &file.content.prepare {
         start.prepare(command)?;
@@ -110,7 +115,7 @@ pub fn start(
     let joined: Vec<PathBuf> =
         environment.groups.to_join().chain(groups.to_join()).map(Path::to_path_buf).collect();
     let child = start.spawn(&joined, &plan.cores)?;
-    let started = Started { child, registered, patience, leftovers, groups };
+    let started = Started { child, registered, patience, leftovers, steady, groups };
     let mut running = start.watch(started, environment)?;
     start.wait_until_ready(&mut running)?;
     start.refuse_pretenders()?;
@@ -290,6 +295,26 @@ impl<'a> Start<'a> {
         match self.groups.limit_cpu(&environment.host, keeper, cores) {
             Ok(()) => self.facts.push(("CPU quota".to_owned(), format!("{cores} cores"))),
             Err(skipped) => self.skipped.push(skipped),
+        }
+    }
+
+    fn steady_cpu(
+        &mut self,
+        environment: &Environment,
+        plan: &StartPlan,
+        keeper: &Keeper,
+    ) -> Option<Steady> {
+        let speed = plan.cpu_speed?;
+        let quota = self.groups.quota(&environment.host, keeper);
+        match quota.and_then(|quota| Steady::start(speed, quota, &plan.cores)) {
+            Ok(steady) => {
+                self.facts.push(("CPU speed".to_owned(), speed.to_string()));
+                Some(steady)
+            }
+            Err(reason) => {
+                self.skipped.push(Skipped::new(format!("CPU speed of {speed}"), reason));
+                None
+            }
         }
     }
 

@@ -139,6 +139,7 @@ mod tests {
             memory_bytes: StartPlan::MEMORY_BYTES,
             cores: vec![1],
             cpu_quota: None,
+            cpu_speed: None,
             memory_limit_bytes: None,
             words: BTreeMap::new(),
             tls: None,

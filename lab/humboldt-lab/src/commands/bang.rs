@@ -161,6 +161,7 @@ pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
         (ground.fs.is_some(), "--fs"),
         (ground.spindles > 1, "--spindles"),
         (ground.cpu_quota.is_some(), "--cpu-quota"),
+        (ground.cpu_speed.is_some(), "--cpu-speed"),
         (ground.memory_limit.is_some(), "--memory-limit"),
         (ground.subject_cores.is_some(), "--subject-cores"),
         (ground.ground.is_some(), "--ground"),

@@ -300,6 +300,7 @@ fn start_plan(
         memory_bytes: arguments.memory / instances,
         cores: shares.subject.clone(),
         cpu_quota: arguments.cpu_quota.map(|quota| quota / f64::from(size.instances)),
+        cpu_speed: arguments.cpu_speed.map(|speed| speed / f64::from(size.instances)),
         memory_limit_bytes: arguments.memory_limit.map(|bytes| bytes / instances),
         words: variables(&arguments.variables)?,
         tls: size.tls.clone(),

@@ -23,11 +23,16 @@ const FOREIGN_MAX: f64 = 0.1;
 /// The same for the host of a virtual machine.
 const STEAL_MAX: f64 = 0.05;
 
+/// A machine that gives the subject more than this share of its processors is too slow for the
+/// processor that is asked for, or nearly.
+const ALLOWED_MAX: f64 = 0.98;
+
 /// Why the sample shows the laboratory, or its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
     MachineBusy(f64),
     HostBusy(f64),
+    MachineSlow(f64),
     RobotsBusy(f64),
     OriginsBusy(f64),
     AllBusy(f64),
@@ -39,7 +44,7 @@ pub(crate) enum Limit {
 impl Limit {
     /// Whether others had the processors.
     pub(crate) fn is_of_machine(self) -> bool {
-        matches!(self, Self::MachineBusy(_) | Self::HostBusy(_))
+        matches!(self, Self::MachineBusy(_) | Self::HostBusy(_) | Self::MachineSlow(_))
     }
 
     /// A few words.
@@ -47,6 +52,7 @@ impl Limit {
         match self {
             Self::MachineBusy(_) => "other processes were busy",
             Self::HostBusy(_) => "the host of this virtual machine was busy",
+            Self::MachineSlow(_) => "the machine was slower than the CPU speed that is asked for",
             Self::RobotsBusy(_) => "its users were busy",
             Self::OriginsBusy(_) => "its servers were busy",
             Self::AllBusy(_) => "its processors were busy",
@@ -64,6 +70,7 @@ impl std::fmt::Display for Limit {
             Self::RobotsBusy(share) | Self::OriginsBusy(share) | Self::AllBusy(share) => {
                 write!(f, "{words} ({:.0} % of their CPU time)", share * 100.0)
             }
+            Self::MachineSlow(_) => f.write_str(words),
             Self::MachineBusy(share) | Self::HostBusy(share) => {
                 write!(f, "{words} ({:.0} % of the processors)", share * 100.0)
             }
@@ -119,6 +126,12 @@ pub(crate) fn of_machine(taken: Taken) -> Option<Limit> {
     (taken.foreign > FOREIGN_MAX).then_some(Limit::MachineBusy(taken.foreign))
 }
 
+/// Whether the subject was allowed all of its processors, and needs more of them. `share` is the
+/// part that it was allowed.
+pub(crate) fn of_speed(share: f64) -> Option<Limit> {
+    (share > ALLOWED_MAX).then_some(Limit::MachineSlow(share))
+}
+
 /// The limit of the machine or of the laboratory, or whether the sample came too near to the
 /// laboratory's highest rate.
 pub(crate) fn of_sample(
@@ -154,6 +167,13 @@ mod tests {
     fn a_laboratory_with_reserve_is_not_the_limit() {
         let (robots, origins) = tallies(300_000, 300_000);
         assert_eq!(of_sample(&robots, &origins, Some(1e5), Some(Taken::default())), None);
+    }
+
+    #[test]
+    fn a_subject_that_needs_more_than_its_processors_is_not_measured() {
+        assert_eq!(of_speed(0.9), None);
+        let limit = of_speed(1.0).expect("a limit");
+        assert!(limit.is_of_machine() && limit.to_string().ends_with("that is asked for"));
     }
 
     #[test]

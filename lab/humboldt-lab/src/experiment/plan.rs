@@ -220,6 +220,7 @@ fn variant(arguments: &PeakArgs) -> String {
         words.push(format!("{} instances", arguments.instances));
     }
     words.extend(ground.cpu_quota.map(|quota| format!("{quota} CPU")));
+    words.extend(ground.cpu_speed.map(|speed| format!("CPU speed {speed}")));
     let memory = ground.memory_limit;
     words.extend(memory.map(|bytes| format!("memory limit {}", units::show_bytes(bytes))));
     words.extend(ground.disk_speed.map(|speed| speed.to_string()));

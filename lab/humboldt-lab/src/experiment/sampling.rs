@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::fleet::Fleet;
 use crate::interrupt::Interrupt;
 use humboldt_lab_peak::{Controller, Unjudged, View, decide, samples_that_count};
-use humboldt_lab_record::{Outcome, Run, Sample};
+use humboldt_lab_record::{Outcome, Resources, Run, Sample};
 use humboldt_lab_subjects::HostLoad;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -47,6 +47,10 @@ pub(super) struct Sampling {
     tolerates_others: bool,
     /// Whether users and servers of the laboratory are processes of their own.
     has_agents: bool,
+    /// Processors of the subject.
+    subject_cores: usize,
+    /// Its resources at the last sample, if its share of them follows the machine's speed.
+    resources: Option<Resources>,
     /// Disturbed samples in a row.
     disturbed: u32,
     /// Whether the search is over: then the time of the run is, too.
@@ -69,6 +73,8 @@ impl Sampling {
             host: HostLoad::new(PathBuf::from("/proc"), prepared.shares.all()),
             tolerates_others: prepared.tolerates_others,
             has_agents: prepared.has_agents,
+            subject_cores: prepared.shares.subject.len(),
+            resources: None,
             disturbed: 0,
             is_after_search: false,
         }
@@ -110,7 +116,11 @@ impl Sampling {
         let ours = ground.processes().filter(|_| !self.has_agents);
         let taken = self.host.look(ours.as_ref());
         let matters = taken.filter(|_| !self.tolerates_others);
-        let limit = limits::of_sample(&tally, &origin, run.calibration, matters);
+        let resources = ground.resources();
+        let limit = self
+            .allowed_share(resources)
+            .and_then(limits::of_speed)
+            .or_else(|| limits::of_sample(&tally, &origin, run.calibration, matters));
         let lab_limited = limit.map(|limit| limit.to_string());
         let is_disturbed = limit.is_some_and(Limit::is_of_machine);
         self.disturbed = if is_disturbed { self.disturbed + 1 } else { 0 };
@@ -138,7 +148,7 @@ impl Sampling {
             fill_ratio,
             tally,
             origin,
-            resources: ground.resources(),
+            resources,
             verdict,
             steal: taken.map(|taken| taken.steal),
             foreign: taken.filter(|_| ours.is_some()).map(|taken| taken.foreign),
@@ -146,6 +156,17 @@ impl Sampling {
         };
         self.index += 1;
         Ok(Some(sample))
+    }
+
+    /// The share of its processors that the subject was allowed since the last sample; `None` if
+    /// that does not follow the machine's speed.
+    fn allowed_share(&mut self, now: Option<Resources>) -> Option<f64> {
+        let now = now.filter(|now| now.allowed_cpu_us.is_some())?;
+        let before = self.resources.replace(now)?;
+        let grown = |figure: fn(&Resources) -> u64| figure(&now).saturating_sub(figure(&before));
+        let allowed_us = grown(|at| at.allowed_cpu_us.unwrap_or(0)) as f64;
+        let cores_us = grown(|at| at.at_us) as f64 * self.subject_cores as f64;
+        (cores_us > 0.0).then(|| allowed_us / cores_us)
     }
 
     /// Until the period's end, the run's end, a signal, or the subject's death.

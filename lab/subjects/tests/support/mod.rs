@@ -70,6 +70,7 @@ pub(crate) fn start_plan(origin: &Origin) -> StartPlan {
         memory_bytes: 8 << 20,
         cores: Vec::new(),
         cpu_quota: None,
+        cpu_speed: None,
         memory_limit_bytes: None,
         words: BTreeMap::new(),
         tls: None,
