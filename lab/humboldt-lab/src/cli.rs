@@ -361,7 +361,8 @@ pub(crate) struct GroundArgs {
     pub(crate) cpu_quota: Option<f64>,
     /// A processor of this speed for the cache, however fast the machine is at the moment: 1 is an
     /// undisturbed core of an AMD EPYC at 2.4 GHz (needs root)
-    #[arg(long, value_name = "FACTOR", value_parser = units::positive, conflicts_with = "cpu_quota")]
+    #[arg(long, value_name = "FACTOR", value_parser = units::positive)]
+    #[arg(conflicts_with = "cpu_quota")]
     pub(crate) cpu_speed: Option<f64>,
     /// All memory that the cache may use, with the page cache of its files: so that the system's
     /// memory does not hide the disk (needs root)

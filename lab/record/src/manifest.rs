@@ -87,6 +87,9 @@ pub struct Resources {
     /// machine.
     #[serde(default)]
     pub allowed_cpu_us: Option<u64>,
+    /// CPU time that it lacked since then in µs, as the machine has no more.
+    #[serde(default)]
+    pub short_cpu_us: Option<u64>,
 }
 
 /// The sum of what two subjects say; not known if one of them says nothing.
@@ -129,6 +132,7 @@ impl Resources {
             stored_objects: both(self.stored_objects, other.stored_objects),
             taken_bytes: both(self.taken_bytes, other.taken_bytes),
             allowed_cpu_us: both(self.allowed_cpu_us, other.allowed_cpu_us),
+            short_cpu_us: both(self.short_cpu_us, other.short_cpu_us),
         }
     }
 }

@@ -151,11 +151,12 @@ fn resources(fields: &mut Fields, resources: Option<&Resources>) {
     add("device_writes", |now| now.device_writes);
     add("device_read_bytes", |now| now.device_read_bytes);
     add("device_write_bytes", |now| now.device_write_bytes);
-    let allowed_us = resources.and_then(|now| now.allowed_cpu_us);
-    fields.add(
-        "subject_allowed_cpu_us",
-        allowed_us.map(|allowed_us| allowed_us.to_string()).unwrap_or_default(),
-    );
+    let mut add = |name: &str, value: fn(&Resources) -> Option<u64>| {
+        let value = resources.and_then(value);
+        fields.add(name, value.map(|value| value.to_string()).unwrap_or_default());
+    };
+    add("subject_allowed_cpu_us", |now| now.allowed_cpu_us);
+    add("subject_short_cpu_us", |now| now.short_cpu_us);
 }
 
 /// The first line of samples.csv.

@@ -67,17 +67,16 @@ pub(crate) enum Quota {
 }
 
 impl Quota {
-    /// Sets it to this many cores; not below the least and above the most that the kernel accepts.
-    pub(crate) fn set(&self, cores: f64) -> Result<(), String> {
+    /// Sets it to this many cores, but not below the least and above the most that the kernel
+    /// accepts; returns the cores that it is now.
+    pub(crate) fn set(&self, cores: f64) -> Result<f64, String> {
         let most_us = QUOTA_CORES_MAX * QUOTA_PERIOD_US as f64;
         let quota_us = (cores * QUOTA_PERIOD_US as f64).round().clamp(QUOTA_MIN_US as f64, most_us);
         match self {
-            Self::Own(group) => {
-                write(&group.join("cpu.cfs_period_us"), &QUOTA_PERIOD_US.to_string())?;
-                write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())
-            }
-            Self::Common(file) => write(file, &format!("{quota_us} {QUOTA_PERIOD_US}")),
+            Self::Own(group) => write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())?,
+            Self::Common(file) => write(file, &format!("{quota_us} {QUOTA_PERIOD_US}"))?,
         }
+        Ok(quota_us / QUOTA_PERIOD_US as f64)
     }
 }
 
@@ -113,15 +112,22 @@ impl Groups {
         keeper: &Keeper,
         cores: f64,
     ) -> Result<(), Skipped> {
-        let limited = check_quota(cores).and_then(|()| self.quota(host, keeper));
-        let set = limited.and_then(|quota| quota.set(cores));
+        let set = check_quota(cores)
+            .and_then(|()| self.with_quota(host, keeper, |quota| quota.set(cores).map(drop)));
         set.map_err(|reason| Skipped::new(format!("CPU quota of {cores} cores"), reason))
     }
 
-    /// A group whose CPU time can be limited.
-    pub(crate) fn quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
+    /// Makes a group whose CPU time can be limited, and limits it; if that fails, the group is
+    /// taken back.
+    pub(crate) fn with_quota<T>(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        limit: impl FnOnce(Quota) -> Result<T, String>,
+    ) -> Result<T, String> {
         let before = self.kept.len();
-        self.try_quota(host, keeper).inspect_err(|_| self.take_back(before))
+        let limited = self.try_quota(host, keeper).and_then(limit);
+        limited.inspect_err(|_| self.take_back(before))
     }
 
     fn try_quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
@@ -130,6 +136,7 @@ impl Groups {
             Place::Own(root) => {
                 let group = self.create(host, keeper, &root)?;
                 self.own.push(group.clone());
+                write(&group.join("cpu.cfs_period_us"), &QUOTA_PERIOD_US.to_string())?;
                 Ok(Quota::Own(group))
             }
             Place::Common(root) => {
@@ -258,6 +265,7 @@ impl Groups {
         while self.kept.len() > left {
             drop(self.kept.pop());
         }
+        self.own.retain(|group| group.exists());
         self.common = self.common.take().filter(|group| group.exists());
     }
 
@@ -289,7 +297,7 @@ fn check_memory(bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn check_quota(cores: f64) -> Result<(), String> {
+pub(crate) fn check_quota(cores: f64) -> Result<(), String> {
     if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
         return Err(format!("a quota is more than 0 and at most {QUOTA_CORES_MAX} cores"));
     }
@@ -397,9 +405,12 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("cpu.max");
-        for (cores, text) in [(0.5, "5000 10000"), (2.0, "20000 10000"), (0.0001, "1000 10000")] {
-            Quota::Common(file.clone()).set(cores).expect("a file");
-            assert_eq!(fs::read_to_string(&file).expect("a file"), text);
+        for (cores, is, text) in [(0.5, 0.5, "5000"), (2.0, 2.0, "20000"), (0.0001, 0.1, "1000")] {
+            assert_eq!(Quota::Common(file.clone()).set(cores), Ok(is));
+            assert_eq!(fs::read_to_string(&file).expect("a file"), format!("{text} 10000"));
+            assert_eq!(Quota::Own(folder.path().to_path_buf()).set(cores), Ok(is));
+            let own = fs::read_to_string(folder.path().join("cpu.cfs_quota_us"));
+            assert_eq!(own.expect("a file"), text);
         }
     }
 

@@ -44,6 +44,7 @@ pub use host::{Host, Skipped};
 pub use host_load::{HostLoad, Taken};
 pub use keeper::{Keeper, keeper_main};
 pub use machine::{machine_facts, manifest};
+pub use processor::SteadySpeed;
 pub use provenance::{build_of, machine, sha256, sha256_of_file};
 pub use running::{Running, Stopped};
 pub use start::{StartPlan, start};

@@ -146,13 +146,15 @@ impl Running {
     pub fn resources(&self) -> Option<Resources> {
         let measured = self.watch.as_ref().and_then(|watch| watch.meter().measure())?;
         let steady = self.started.as_ref().and_then(|started| started.steady.as_ref());
-        let allowed = steady.map(|steady| steady.allowed().as_micros());
+        let allowance = steady.map(Steady::allowance);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
         let said = self.stored.as_ref().map(|page| page.ask(self.address)).unwrap_or_default();
         Some(Resources {
             stored_bytes: said.bytes,
             stored_objects: said.objects,
             taken_bytes: said.taken_bytes,
-            allowed_cpu_us: allowed.and_then(|allowed_us| u64::try_from(allowed_us).ok()),
+            allowed_cpu_us: allowance.and_then(|allowance| micros(allowance.allowed)),
+            short_cpu_us: allowance.and_then(|allowance| micros(allowance.short)),
             ..measured
         })
     }
@@ -185,8 +187,11 @@ impl Running {
     /// Whether it still runs.
     ///
     /// # Errors
-    /// If it ended by itself: how, and the last lines of its logs.
+    /// If it ended by itself: how, and the last lines of its logs. If its processor is not steady
+    /// any more: why.
     pub fn check(&mut self) -> Result<(), SubjectError> {
+        let steady = self.started.as_ref().and_then(|started| started.steady.as_ref());
+        steady.map_or(Ok(()), Steady::check).map_err(SubjectError::Environment)?;
         if let Some(started) = &mut self.started {
             return match started.child.try_wait() {
                 Ok(None) => Ok(()),

@@ -5,7 +5,7 @@ use crate::control_group::Groups;
 use crate::environment::io;
 use crate::host::User;
 use crate::processes::{MARK, Tree};
-use crate::processor::Steady;
+use crate::processor::{Steady, SteadySpeed};
 use crate::resources::{Meter, Watch};
 use crate::running::{Registered, Running, Started};
 use crate::subject_tls::{SubjectTls, TLS_FILES};
@@ -60,9 +60,9 @@ pub struct StartPlan {
     pub cores: Vec<usize>,
     /// Limit of its CPU time, in cores. Needs root.
     pub cpu_quota: Option<f64>,
-    /// A processor of this speed instead, however fast the machine is at the moment; 1 is the
-    /// [reference processor](crate::processor). Needs root.
-    pub cpu_speed: Option<f64>,
+    /// A processor of a steady speed instead, however fast the machine is at the moment. Needs
+    /// root.
+    pub cpu_speed: Option<SteadySpeed>,
     /// Limit of all its memory in bytes, with the page cache of the files that it reads and writes.
     /// Needs root.
     pub memory_limit_bytes: Option<u64>,
@@ -112,6 +112,8 @@ pub fn start(
     environment.settle()?;
     start.refuse_pretenders()?;
     let groups = std::mem::take(&mut start.groups);
+    // Declared after the groups, so that it ends before them if the start fails.
+    let steady = steady.inspect(Steady::begin);
     let joined: Vec<PathBuf> =
         environment.groups.to_join().chain(groups.to_join()).map(Path::to_path_buf).collect();
     let child = start.spawn(&joined, &plan.cores)?;
@@ -304,15 +306,18 @@ impl<'a> Start<'a> {
         plan: &StartPlan,
         keeper: &Keeper,
     ) -> Option<Steady> {
-        let speed = plan.cpu_speed?;
-        let quota = self.groups.quota(&environment.host, keeper);
-        match quota.and_then(|quota| Steady::start(speed, quota, &plan.cores)) {
+        let wanted = plan.cpu_speed?;
+        let start = |quota| Steady::start(wanted, quota, &plan.cores);
+        match self.groups.with_quota(&environment.host, keeper, start) {
             Ok(steady) => {
-                self.facts.push(("CPU speed".to_owned(), speed.to_string()));
+                let fact = |name: &str, speed: f64| (name.to_owned(), format!("{speed:.2}"));
+                self.facts.push(fact("CPU speed", wanted.speed));
+                self.facts.push(fact("CPU speed of the machine's cores", steady.machine()));
                 Some(steady)
             }
             Err(reason) => {
-                self.skipped.push(Skipped::new(format!("CPU speed of {speed}"), reason));
+                let what = format!("CPU speed of {:.2}", wanted.speed);
+                self.skipped.push(Skipped::new(what, reason));
                 None
             }
         }

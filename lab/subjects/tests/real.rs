@@ -2,6 +2,8 @@
 //! root, is skipped, and says so.
 #![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
 
+#[path = "real/limits.rs"]
+mod limits;
 mod support;
 
 use humboldt_lab_subjects::{
@@ -385,74 +387,6 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
         let limits = fs::read_to_string(file).unwrap_or_default();
         assert!(!limits.contains(" 4194304") && !limits.contains(" 5000"), "{limits}");
     }
-}
-
-#[test]
-fn a_quota_holds_for_every_process_of_a_subject() {
-    if !is_root("CPU quota") {
-        return;
-    }
-    let Some(file) = installed("squid:null") else { return };
-    let (origin, keeper) = (Origin::start(), keeper());
-    let mut environment =
-        Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
-    let start_plan = StartPlan { cpu_quota: Some(0.5), cores: vec![0], ..start_plan(&origin) };
-    let running = start(&file, &mut environment, &start_plan, &keeper).expect("it starts");
-    if let Some(skipped) = running.skipped().first() {
-        eprintln!("skipped CPU quota: {skipped}");
-        return;
-    }
-    let pid = running.pid().expect("it was started");
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it lives");
-    let group = format!("/humboldt-lab-{}.", std::process::id());
-    let member_of = read("cgroup");
-    let line = member_of
-        .lines()
-        .find(|line| line.contains(&group))
-        .expect("it is in a group of ours")
-        .to_owned();
-    assert!(read("status").contains("Cpus_allowed_list:\t0\n"), "it is pinned");
-    assert!(running.facts().contains(&("CPU quota".to_owned(), "0.5 cores".to_owned())));
-    let folder = environment.folder().to_path_buf();
-    running.stop().expect("it stops");
-    environment.remove().expect("removed");
-    let name = line.rsplit('/').next().expect("a name");
-    assert!(!Path::new("/sys/fs/cgroup/cpu").join(name).exists(), "{line}");
-    assert_eq!(traces_of(&folder), [] as [String; 0]);
-}
-
-#[test]
-fn a_memory_limit_holds_for_the_page_cache_too() {
-    if !is_root("memory limit") {
-        return;
-    }
-    let Some(file) = installed("squid:null") else { return };
-    let (origin, keeper) = (Origin::start(), keeper());
-    let mut environment =
-        Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
-    let limit_bytes = 96 << 20;
-    let start_plan = StartPlan { memory_limit_bytes: Some(limit_bytes), ..start_plan(&origin) };
-    let running = start(&file, &mut environment, &start_plan, &keeper).expect("it starts");
-    if let Some(skipped) = running.skipped().first() {
-        eprintln!("skipped memory limit: {skipped}");
-        return;
-    }
-    let pid = running.pid().expect("it was started");
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
-    let own = format!("/humboldt-lab-{}.", std::process::id());
-    let line = groups.lines().find(|line| line.contains(&own)).expect("it is in a group of ours");
-    let name = line.rsplit('/').next().expect("a name");
-    let places = [
-        Path::new("/sys/fs/cgroup/memory").join(name).join("memory.limit_in_bytes"),
-        Path::new("/sys/fs/cgroup").join(name).join("memory.max"),
-    ];
-    let limit = places.iter().find_map(|place| fs::read_to_string(place).ok());
-    assert_eq!(limit.as_deref().map(str::trim), Some("100663296"), "{places:?}");
-    let told = format!("{limit_bytes} bytes");
-    assert!(running.facts().contains(&("Memory limit".to_owned(), told)));
-    running.stop().expect("it stops");
-    environment.remove().expect("removed");
-    assert!(places.iter().all(|place| !place.exists()), "{line}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::tls::Place;
 use crate::units;
 use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
-    Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
-    SubjectTls, Throttle, attach, check_disks, check_file_system, reach, start,
+    Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, SteadySpeed, StoreKind,
+    SubjectFile, SubjectTls, Throttle, attach, check_disks, check_file_system, reach, start,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -300,7 +300,10 @@ fn start_plan(
         memory_bytes: arguments.memory / instances,
         cores: shares.subject.clone(),
         cpu_quota: arguments.cpu_quota.map(|quota| quota / f64::from(size.instances)),
-        cpu_speed: arguments.cpu_speed.map(|speed| speed / f64::from(size.instances)),
+        cpu_speed: arguments.cpu_speed.map(|speed| SteadySpeed {
+            speed: speed / f64::from(size.instances),
+            cores_max: shares.subject.len() as f64 / f64::from(size.instances),
+        }),
         memory_limit_bytes: arguments.memory_limit.map(|bytes| bytes / instances),
         words: variables(&arguments.variables)?,
         tls: size.tls.clone(),

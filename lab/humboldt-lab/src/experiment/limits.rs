@@ -1,6 +1,6 @@
 //! Whether a sample shows the limits of the laboratory rather than of the subject.
 
-use humboldt_lab_record::{OriginTally, Tally};
+use humboldt_lab_record::{OriginTally, Resources, Tally};
 use humboldt_lab_subjects::Taken;
 
 /// A thread that computes for more than this share of the time has no reserve for bursts.
@@ -23,9 +23,11 @@ const FOREIGN_MAX: f64 = 0.1;
 /// The same for the host of a virtual machine.
 const STEAL_MAX: f64 = 0.05;
 
-/// A machine that gives the subject more than this share of its processors is too slow for the
-/// processor that is asked for, or nearly.
-const ALLOWED_MAX: f64 = 0.98;
+/// A subject that lacks more than this share of the processor that is asked for has another one.
+const SHORT_MAX: f64 = 0.05;
+
+/// A subject that uses less than this share of what it is allowed does not miss the rest.
+const USED_MIN: f64 = 0.85;
 
 /// Why the sample shows the laboratory, or its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,7 +44,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Whether others had the processors.
+    /// Whether it is the machine's, which may pass.
     pub(crate) fn is_of_machine(self) -> bool {
         matches!(self, Self::MachineBusy(_) | Self::HostBusy(_) | Self::MachineSlow(_))
     }
@@ -70,7 +72,7 @@ impl std::fmt::Display for Limit {
             Self::RobotsBusy(share) | Self::OriginsBusy(share) | Self::AllBusy(share) => {
                 write!(f, "{words} ({:.0} % of their CPU time)", share * 100.0)
             }
-            Self::MachineSlow(_) => f.write_str(words),
+            Self::MachineSlow(share) => write!(f, "{words} ({:.0} % lacked)", share * 100.0),
             Self::MachineBusy(share) | Self::HostBusy(share) => {
                 write!(f, "{words} ({:.0} % of the processors)", share * 100.0)
             }
@@ -126,10 +128,15 @@ pub(crate) fn of_machine(taken: Taken) -> Option<Limit> {
     (taken.foreign > FOREIGN_MAX).then_some(Limit::MachineBusy(taken.foreign))
 }
 
-/// Whether the subject was allowed all of its processors, and needs more of them. `share` is the
-/// part that it was allowed.
-pub(crate) fn of_speed(share: f64) -> Option<Limit> {
-    (share > ALLOWED_MAX).then_some(Limit::MachineSlow(share))
+/// Whether the subject missed more of its processor than it may, in a period in which its resources
+/// grew from `before` to `now`.
+pub(crate) fn of_speed(before: &Resources, now: &Resources) -> Option<Limit> {
+    let grown = |figure: fn(&Resources) -> u64| figure(now).saturating_sub(figure(before)) as f64;
+    let allowed_us = grown(|at| at.allowed_cpu_us.unwrap_or(0));
+    let short_us = grown(|at| at.short_cpu_us.unwrap_or(0));
+    let used_us = grown(|at| at.cpu.user_us + at.cpu.system_us);
+    let share = short_us / (allowed_us + short_us).max(1.0);
+    (share > SHORT_MAX && used_us > allowed_us * USED_MIN).then_some(Limit::MachineSlow(share))
 }
 
 /// The limit of the machine or of the laboratory, or whether the sample came too near to the
@@ -150,6 +157,7 @@ pub(crate) fn of_sample(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use humboldt_lab_record::ProcessorTimes;
 
     fn tallies(robots_cpu_us: u64, origins_cpu_us: u64) -> (Tally, OriginTally) {
         let robots =
@@ -170,10 +178,25 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_that_needs_more_than_its_processors_is_not_measured() {
-        assert_eq!(of_speed(0.9), None);
-        let limit = of_speed(1.0).expect("a limit");
-        assert!(limit.is_of_machine() && limit.to_string().ends_with("that is asked for"));
+    fn a_subject_that_misses_a_part_of_its_processor_is_not_measured() {
+        let at = |allowed_us, short_us, used_us| Resources {
+            allowed_cpu_us: Some(allowed_us),
+            short_cpu_us: Some(short_us),
+            cpu: ProcessorTimes { user_us: used_us, system_us: 0 },
+            ..Resources::default()
+        };
+        let before = at(1_000_000, 500_000, 1_000_000);
+        let judged = |now: &Resources| of_speed(&before, now).map(|limit| limit.to_string());
+        assert_eq!(judged(&at(2_000_000, 500_000, 2_000_000)), None);
+        assert_eq!(judged(&at(2_000_000, 540_000, 2_000_000)), None, "a little");
+        assert_eq!(judged(&at(2_000_000, 1_500_000, 1_500_000)), None, "it does not need it");
+        let limit = of_speed(&before, &at(2_000_000, 750_000, 2_000_000)).expect("a limit");
+        assert!(limit.is_of_machine() && limit.to_string().ends_with("(20 % lacked)"), "{limit}");
+        assert_eq!(
+            of_speed(&Resources::default(), &Resources::default()),
+            None,
+            "none is asked for"
+        );
     }
 
     #[test]

@@ -47,9 +47,7 @@ pub(super) struct Sampling {
     tolerates_others: bool,
     /// Whether users and servers of the laboratory are processes of their own.
     has_agents: bool,
-    /// Processors of the subject.
-    subject_cores: usize,
-    /// Its resources at the last sample, if its share of them follows the machine's speed.
+    /// The subject's resources at the last sample.
     resources: Option<Resources>,
     /// Disturbed samples in a row.
     disturbed: u32,
@@ -73,7 +71,6 @@ impl Sampling {
             host: HostLoad::new(PathBuf::from("/proc"), prepared.shares.all()),
             tolerates_others: prepared.tolerates_others,
             has_agents: prepared.has_agents,
-            subject_cores: prepared.shares.subject.len(),
             resources: None,
             disturbed: 0,
             is_after_search: false,
@@ -118,15 +115,15 @@ impl Sampling {
         let matters = taken.filter(|_| !self.tolerates_others);
         let resources = ground.resources();
         let limit = self
-            .allowed_share(resources)
-            .and_then(limits::of_speed)
+            .slowness(resources)
+            .filter(|_| !self.tolerates_others)
             .or_else(|| limits::of_sample(&tally, &origin, run.calibration, matters));
         let lab_limited = limit.map(|limit| limit.to_string());
         let is_disturbed = limit.is_some_and(Limit::is_of_machine);
         self.disturbed = if is_disturbed { self.disturbed + 1 } else { 0 };
         if self.disturbed >= DISTURBED_MAX {
             return Err(Failure::run(format!(
-                "this machine is not quiet: {} in {DISTURBED_MAX} samples in a row; end other work, or use --tolerate-others",
+                "this machine is not quiet, or too slow: {} in {DISTURBED_MAX} samples in a row; end other work, ask for a smaller --cpu-speed, or use --tolerate-others",
                 lab_limited.unwrap_or_default()
             )));
         }
@@ -158,15 +155,11 @@ impl Sampling {
         Ok(Some(sample))
     }
 
-    /// The share of its processors that the subject was allowed since the last sample; `None` if
-    /// that does not follow the machine's speed.
-    fn allowed_share(&mut self, now: Option<Resources>) -> Option<f64> {
-        let now = now.filter(|now| now.allowed_cpu_us.is_some())?;
-        let before = self.resources.replace(now)?;
-        let grown = |figure: fn(&Resources) -> u64| figure(&now).saturating_sub(figure(&before));
-        let allowed_us = grown(|at| at.allowed_cpu_us.unwrap_or(0)) as f64;
-        let cores_us = grown(|at| at.at_us) as f64 * self.subject_cores as f64;
-        (cores_us > 0.0).then(|| allowed_us / cores_us)
+    /// Whether the subject missed a part of its processor since the last sample.
+    fn slowness(&mut self, now: Option<Resources>) -> Option<Limit> {
+        let now = now?;
+        let before = self.resources.replace(now).unwrap_or_default();
+        limits::of_speed(&before, &now)
     }
 
     /// Until the period's end, the run's end, a signal, or the subject's death.

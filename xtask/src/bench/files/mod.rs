@@ -209,6 +209,7 @@ fn run_course(
                 memory_bytes: MEMORY_BYTES,
                 cores: vec![plan.server_core],
                 cpu_quota: None,
+                cpu_speed: None,
                 memory_limit_bytes: None,
                 words: words.into_iter().collect::<BTreeMap<_, _>>(),
                 tls: None,
