@@ -242,6 +242,14 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
             Axis::linear("MiB"),
             &|bang| over_time(bang, |used| used.resident_bytes as f64 / MIB),
         ),
+        draw(
+            "page-faults",
+            "Page faults against time",
+            "Of the cache since its start, once a second: pages that it got anew, or from a disk.",
+            time(),
+            Axis::linear("page faults"),
+            &|bang| over_time(bang, |used| (used.minor_faults + used.major_faults) as f64),
+        ),
     ]
 }
 
@@ -365,7 +373,7 @@ mod tests {
         let interval_per_s: f64 = rows[1][7].parse().unwrap();
         assert!((interval_per_s - 6_353.0).abs() < 0.01, "{interval_per_s}");
         let page = fs::read_to_string(dir.path().join("index.md")).unwrap();
-        assert_eq!(page.matches("\n![").count(), 4, "{page}");
+        assert_eq!(page.matches("\n![").count(), 5, "{page}");
         assert!(page.contains("| 4,500 | 6,353 | 707 | 22.2 % (!) |"), "{page}");
         let drawing = fs::read_to_string(dir.path().join("index-1.svg")).unwrap();
         assert_eq!(drawing.matches("class=\"line s0 thin\"").count(), 1, "{drawing}");

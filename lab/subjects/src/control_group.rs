@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const QUOTA_PERIOD_US: u64 = 10_000;
 /// The kernel accepts no smaller quota, in µs.
 const QUOTA_MIN_US: u64 = 1_000;
+/// The same in cores.
+const QUOTA_CORES_MIN: f64 = QUOTA_MIN_US as f64 / QUOTA_PERIOD_US as f64;
 /// More cores than this no machine has.
 const QUOTA_CORES_MAX: f64 = 4096.0;
 /// No cache starts in less, in bytes: its program alone would not fit.
@@ -112,22 +114,18 @@ impl Groups {
         keeper: &Keeper,
         cores: f64,
     ) -> Result<(), Skipped> {
+        let before = self.kept.len();
         let set = check_quota(cores)
-            .and_then(|()| self.with_quota(host, keeper, |quota| quota.set(cores).map(drop)));
-        set.map_err(|reason| Skipped::new(format!("CPU quota of {cores} cores"), reason))
+            .and_then(|()| self.quota(host, keeper))
+            .and_then(|quota| quota.set(cores))
+            .inspect_err(|_| self.take_back(before));
+        set.map(drop).map_err(|reason| Skipped::new(format!("CPU quota of {cores} cores"), reason))
     }
 
-    /// Makes a group whose CPU time can be limited, and limits it; if that fails, the group is
-    /// taken back.
-    pub(crate) fn with_quota<T>(
-        &mut self,
-        host: &Host,
-        keeper: &Keeper,
-        limit: impl FnOnce(Quota) -> Result<T, String>,
-    ) -> Result<T, String> {
+    /// A group whose CPU time can be limited.
+    pub(crate) fn quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
         let before = self.kept.len();
-        let limited = self.try_quota(host, keeper).and_then(limit);
-        limited.inspect_err(|_| self.take_back(before))
+        self.try_quota(host, keeper).inspect_err(|_| self.take_back(before))
     }
 
     fn try_quota(&mut self, host: &Host, keeper: &Keeper) -> Result<Quota, String> {
@@ -301,9 +299,8 @@ pub(crate) fn check_quota(cores: f64) -> Result<(), String> {
     if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
         return Err(format!("a quota is more than 0 and at most {QUOTA_CORES_MAX} cores"));
     }
-    let least = QUOTA_MIN_US as f64 / QUOTA_PERIOD_US as f64;
-    if cores < least {
-        return Err(format!("the kernel allows no less than {least}"));
+    if cores < QUOTA_CORES_MIN {
+        return Err(format!("the kernel allows no less than {QUOTA_CORES_MIN}"));
     }
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! A processor of a steady speed: a quota of CPU time that follows the machine's speed.
 //!
-//! What a virtual machine calls a processor is often one of two threads of a core, and its host
-//! gives the other thread to somebody else. Then the same work takes up to 1.7 times as long, from
-//! one second to the next, and no statistics of the kernel show it. So the laboratory does a known
-//! piece of work again and again, and gives its subject more time when that takes longer.
+//! A virtual machine's processors change their speed from one second to the next, unseen by the
+//! kernel's statistics (`docs/lab.md`). So the laboratory does a known piece of work again and
+//! again, and gives its subject more time when that takes longer.
 
 use crate::control_group::{Quota, check_quota};
 use rustix::thread::CpuSet;
@@ -205,6 +204,10 @@ impl Follower {
         let needed = needed(self.wanted.speed, self.machine);
         let next = needed.min(self.wanted.cores_max);
         let mut given = lock(&self.given);
+        if let Err(reason) = check_quota(needed) {
+            given.refused = Some(reason);
+            return;
+        }
         let (before, was_short) = (given.cores, given.short_cores > 0.0);
         let is_same = (next / before - 1.0).abs() < CHANGE_MIN;
         if is_same && !was_short && needed <= next {
@@ -380,6 +383,15 @@ mod tests {
         assert!((9.9..10.5).contains(&short_s), "a core of two: {short_s}");
         (0..50).for_each(|_| follower.follow(1.0));
         assert_eq!(lock(&given).short_cores, 0.0);
+    }
+
+    #[test]
+    fn a_machine_of_which_less_than_the_least_quota_would_do_is_told() {
+        let (_folder, quota, _) = quota();
+        let mut follower = Follower::start(WANTED, quota, 1.0).expect("a quota");
+        (0..50).for_each(|_| follower.follow(10.0));
+        let refused = lock(&follower.given).refused.clone().expect("a reason");
+        assert!(refused.contains("no less than 0.1"), "{refused}");
     }
 
     #[test]

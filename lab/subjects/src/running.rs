@@ -140,22 +140,30 @@ impl Running {
         self.started.as_ref().map(|started| started.child.id()).or(attached)
     }
 
-    /// Resources of its processes until now, and what it says about its stores; `None` if it is
-    /// not watched. Waits half a second at most for its answer.
+    /// Resources of its processes until now; `None` if it is not watched. Waits for nothing.
     #[must_use]
-    pub fn resources(&self) -> Option<Resources> {
+    pub fn used(&self) -> Option<Resources> {
         let measured = self.watch.as_ref().and_then(|watch| watch.meter().measure())?;
         let steady = self.started.as_ref().and_then(|started| started.steady.as_ref());
         let allowance = steady.map(Steady::allowance);
         let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
+        Some(Resources {
+            allowed_cpu_us: allowance.and_then(|allowance| micros(allowance.allowed)),
+            short_cpu_us: allowance.and_then(|allowance| micros(allowance.short)),
+            ..measured
+        })
+    }
+
+    /// The same, and what it says about its stores. Waits half a second at most for its answer.
+    #[must_use]
+    pub fn resources(&self) -> Option<Resources> {
+        let used = self.used()?;
         let said = self.stored.as_ref().map(|page| page.ask(self.address)).unwrap_or_default();
         Some(Resources {
             stored_bytes: said.bytes,
             stored_objects: said.objects,
             taken_bytes: said.taken_bytes,
-            allowed_cpu_us: allowance.and_then(|allowance| micros(allowance.allowed)),
-            short_cpu_us: allowance.and_then(|allowance| micros(allowance.short)),
-            ..measured
+            ..used
         })
     }
 

@@ -104,7 +104,7 @@ pub fn start(
     let registered =
         Registered::new(keeper.keep(&environment.host, end)?, &start.mark, patience_ms.min(5000));
     start.limit_cpu(environment, plan, keeper);
-    let steady = start.steady_cpu(environment, plan, keeper);
+    let steady = start.steady_cpu(environment, plan, keeper)?;
     start.limit_memory(environment, plan, keeper);
     for command in &file.content.prepare {
         start.prepare(command)?;
@@ -300,27 +300,30 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// Where groups cannot be made, the option is skipped as others are. Whether the machine is
+    /// fast enough is another matter at each start: then the same runs would have different
+    /// processors, so that is an error.
     fn steady_cpu(
         &mut self,
         environment: &Environment,
         plan: &StartPlan,
         keeper: &Keeper,
-    ) -> Option<Steady> {
-        let wanted = plan.cpu_speed?;
-        let start = |quota| Steady::start(wanted, quota, &plan.cores);
-        match self.groups.with_quota(&environment.host, keeper, start) {
-            Ok(steady) => {
-                let fact = |name: &str, speed: f64| (name.to_owned(), format!("{speed:.2}"));
-                self.facts.push(fact("CPU speed", wanted.speed));
-                self.facts.push(fact("CPU speed of the machine's cores", steady.machine()));
-                Some(steady)
-            }
+    ) -> Result<Option<Steady>, SubjectError> {
+        let Some(wanted) = plan.cpu_speed else { return Ok(None) };
+        let what = format!("CPU speed of {:.2}", wanted.speed);
+        let quota = match self.groups.quota(&environment.host, keeper) {
+            Ok(quota) => quota,
             Err(reason) => {
-                let what = format!("CPU speed of {:.2}", wanted.speed);
                 self.skipped.push(Skipped::new(what, reason));
-                None
+                return Ok(None);
             }
-        }
+        };
+        let steady = Steady::start(wanted, quota, &plan.cores)
+            .map_err(|reason| SubjectError::Environment(format!("{what}: {reason}")))?;
+        let fact = |name: &str, speed: f64| (name.to_owned(), format!("{speed:.2}"));
+        self.facts.push(fact("CPU speed", wanted.speed));
+        self.facts.push(fact("CPU speed of the machine's cores", steady.machine()));
+        Ok(Some(steady))
     }
 
     fn limit_memory(&mut self, environment: &Environment, plan: &StartPlan, keeper: &Keeper) {

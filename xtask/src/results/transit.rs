@@ -1,6 +1,6 @@
 //! Objects in transit in memory and on disk: the comparison that was published of Squid, and ours.
 
-use super::csv::Csv;
+use super::csv::{Csv, Row};
 use super::figures::{mebibytes, milliseconds, number, over, per_s, published_per_s, ratio, table};
 use super::{Inputs, Made};
 use crate::Outcome;
@@ -22,6 +22,10 @@ const COLUMNS: [&str; 8] = [
     "#peak descriptors",
     "#peak memory",
 ];
+
+/// Of a subject without that choice.
+const COLUMNS_HERE: [&str; 5] =
+    ["run", "#here requests/s", "#median, ms", "#peak descriptors", "#peak memory"];
 
 /// The figures of one run.
 #[derive(Clone, Copy, Default)]
@@ -56,10 +60,39 @@ pub(super) fn in_transit(inputs: &Inputs) -> Made {
     }
     let mut text = String::new();
     for subject in subjects {
-        let rows = rows(inputs, &csv, subject)?;
-        text += &format!("**{subject}**\n\n{}\n", table(COLUMNS, rows));
+        let made = if has_choice(&csv, subject)? {
+            table(COLUMNS, rows(inputs, &csv, subject)?)
+        } else {
+            table(COLUMNS_HERE, rows_here(&csv, subject)?)
+        };
+        text += &format!("**{subject}**\n\n{made}\n");
     }
     Ok(Some(text))
+}
+
+/// Whether it was run with both places.
+fn has_choice(csv: &Csv, subject: &str) -> Outcome<bool> {
+    for row in csv.rows() {
+        let variant = row.text("variant")?;
+        if row.text("subject")? == subject && PLACES.iter().any(|place| place.1 == variant) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The runs of a subject that has no such choice.
+fn rows_here(csv: &Csv, subject: &str) -> Outcome<Vec<[String; 5]>> {
+    let mut rows = Vec::new();
+    for row in csv.rows() {
+        if row.text("subject")? == subject {
+            let [name, _, _, _, here @ ..] =
+                run_row(row.text("pass")?.to_owned(), Run::default(), run(&row)?);
+            let [per_s, median, descriptors, memory] = here;
+            rows.push([name, per_s, median, descriptors, memory]);
+        }
+    }
+    Ok(rows)
 }
 
 /// The four runs, and the ratios of disk to memory.
@@ -97,15 +130,19 @@ fn here(csv: &Csv, subject: &str, variant: &str, pass: &str) -> Outcome<Run> {
             && row.text("variant")? == variant
             && row.text("pass")? == pass
         {
-            return Ok(Run {
-                per_s: row.number("answers_per_s")?,
-                median_s: row.number("p50_ms")?.map(|ms| ms / 1e3),
-                descriptors: row.number("descriptors_max")?,
-                memory_bytes: row.number("resident_bytes_max")?,
-            });
+            return run(&row);
         }
     }
     Ok(Run::default())
+}
+
+fn run(row: &Row<'_>) -> Outcome<Run> {
+    Ok(Run {
+        per_s: row.number("answers_per_s")?,
+        median_s: row.number("p50_ms")?.map(|ms| ms / 1e3),
+        descriptors: row.number("descriptors_max")?,
+        memory_bytes: row.number("resident_bytes_max")?,
+    })
 }
 
 fn run_row(name: String, published: Run, here: Run) -> [String; 8] {
@@ -143,7 +180,8 @@ mod tests {
     fn the_disk_is_divided_by_the_memory() {
         let csv = "subject,variant,pass,answers_per_s,p50_ms,descriptors_max,resident_bytes_max\n\
             humboldt,in transit in memory,cache empty,4000,2.5,100,104857600\n\
-            humboldt,in transit on disk,cache empty,1000,10,150,52428800\n";
+            humboldt,in transit on disk,cache empty,1000,10,150,52428800\n\
+            squid,Squid,cache full,300,20,120,52428800\n";
         let (_folder, inputs) = inputs(&[("in-transit/index.csv", csv)]);
         let text = in_transit(&inputs).unwrap().unwrap();
         assert!(text.starts_with("**humboldt**\n\n| run "));
@@ -155,5 +193,8 @@ mod tests {
         assert_eq!(cells(&text, "disk ÷ memory, cache empty"), ratio);
         let full = ["0.97", "0.94", "1.27", "–", "–", "–", "–"];
         assert_eq!(cells(&text, "disk ÷ memory, cache full"), full);
+        let squid = text.split_once("**squid**").expect("its own table").1;
+        assert_eq!(cells(squid, "cache full"), ["300", "20.0", "120", "50 MiB"]);
+        assert!(!squid.contains("disk ÷ memory"));
     }
 }

@@ -216,8 +216,17 @@ impl Ground {
 
     /// Resources of all of them until now; `None` if they are not watched.
     pub(crate) fn resources(&self) -> Option<Resources> {
-        let used = self.instances.iter().map(|instance| instance.running.resources());
-        used.reduce(|all, one| all.zip(one).map(|(all, one)| all.beside(&one))).flatten()
+        self.sum(Running::resources)
+    }
+
+    /// The same without what they say about their stores: waits for nothing.
+    pub(crate) fn used(&self) -> Option<Resources> {
+        self.sum(Running::used)
+    }
+
+    fn sum(&self, of: fn(&Running) -> Option<Resources>) -> Option<Resources> {
+        let each = self.instances.iter().map(|instance| of(&instance.running));
+        each.reduce(|all, one| all.zip(one).map(|(all, one)| all.beside(&one))).flatten()
     }
 
     /// All processes of all of them; `None` if they are not watched.
@@ -269,6 +278,14 @@ impl Ground {
         manifest.facts.extend(found.facts);
         manifest.files.extend(found.files);
         manifest.skipped.extend(found.skipped);
+        for instance in self.instances.iter().skip(1) {
+            let others = instance.running.skipped().iter().map(ToString::to_string);
+            for skipped in others {
+                if !manifest.skipped.contains(&skipped) {
+                    manifest.skipped.push(skipped);
+                }
+            }
+        }
     }
 
     /// Stops the subject and clears everything away.

@@ -113,9 +113,8 @@ impl Sampling {
         let ours = ground.processes().filter(|_| !self.has_agents);
         let taken = self.host.look(ours.as_ref());
         let matters = taken.filter(|_| !self.tolerates_others);
-        let resources = ground.resources();
         let limit = self
-            .slowness(resources)
+            .slowness(ground.used())
             .filter(|_| !self.tolerates_others)
             .or_else(|| limits::of_sample(&tally, &origin, run.calibration, matters));
         let lab_limited = limit.map(|limit| limit.to_string());
@@ -145,7 +144,7 @@ impl Sampling {
             fill_ratio,
             tally,
             origin,
-            resources,
+            resources: ground.resources(),
             verdict,
             steal: taken.map(|taken| taken.steal),
             foreign: taken.filter(|_| ours.is_some()).map(|taken| taken.foreign),
