@@ -211,7 +211,22 @@ fn samples(file: &str, published: &str, run: &Run) -> Vec<Difference> {
     }
     let lines = run.samples.iter().map(csv::sample_line);
     let made: String = std::iter::once(csv::samples_header()).chain(lines).collect();
-    cells(file, &rows(published), &rows(&made), &NOT_KEPT)
+    let published = rows(published);
+    cells(file, &published, &with_columns(&published, &rows(&made)), &NOT_KEPT)
+}
+
+/// `made` with the columns of `published`, which an earlier laboratory may have written: it knew
+/// fewer. A column that is not known any more is empty.
+fn with_columns(published: &[Vec<String>], made: &[Vec<String>]) -> Vec<Vec<String>> {
+    let (Some(wanted), Some(known)) = (published.first(), made.first()) else {
+        return made.to_vec();
+    };
+    let places: Vec<Option<usize>> =
+        wanted.iter().map(|name| known.iter().position(|other| other == name)).collect();
+    let cell = |row: &Vec<String>, place: &Option<usize>| {
+        place.and_then(|place| row.get(place)).cloned().unwrap_or_default()
+    };
+    made.iter().map(|row| places.iter().map(|place| cell(row, place)).collect()).collect()
 }
 
 /// The totals of a bang that are not what its seconds and its distribution say. The part of a

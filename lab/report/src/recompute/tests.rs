@@ -140,3 +140,12 @@ fn bangs_are_published_in_the_same_way() {
     (bang.answers, bang.seconds[0].body_bytes) = (100, 1);
     assert_eq!(columns(&bang), ["body_bytes"]);
 }
+
+#[test]
+fn samples_of_a_laboratory_that_knew_fewer_columns_are_compared_by_those() {
+    let table = |text: &str| rows(text);
+    let made = table("a,new,b\n1,9,2\n");
+    assert_eq!(with_columns(&table("a,b\n1,2\n"), &made), table("a,b\n1,2\n"));
+    assert_eq!(with_columns(&table("a,old,b\n1,5,3\n"), &made), table("a,,b\n1,,2\n"));
+    assert_eq!(with_columns(&[], &made), made);
+}
