@@ -320,15 +320,22 @@ fn lock(given: &Mutex<Given>) -> MutexGuard<'_, Given> {
 
 /// A set for each of these cores, or for each that this process may use.
 fn cores(on: &[usize]) -> Result<Vec<CpuSet>, String> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| format!("the machine does not say which cores there are: {error}"))?;
-    let only = |core: usize| {
-        let mut set = CpuSet::new();
-        set.set(core);
-        set
-    };
+    let allowed = allowed_cores()?;
     let is_wanted = |core: &usize| allowed.is_set(*core) && (on.is_empty() || on.contains(core));
-    Ok((0..CpuSet::MAX_CPU).filter(is_wanted).map(only).collect())
+    Ok((0..CpuSet::MAX_CPU).filter(is_wanted).map(|core| core_set(&[core])).collect())
+}
+
+/// The cores that this process may use.
+pub(crate) fn allowed_cores() -> Result<CpuSet, String> {
+    rustix::thread::sched_getaffinity(None)
+        .map_err(|error| format!("the machine does not say which cores there are: {error}"))
+}
+
+/// The set of these cores.
+pub(crate) fn core_set(cores: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|&core| set.set(core));
+    set
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::control_group::Groups;
 use crate::environment::io;
 use crate::host::User;
 use crate::processes::{MARK, Tree};
-use crate::processor::{Steady, SteadySpeed};
+use crate::processor::{Steady, SteadySpeed, allowed_cores, core_set};
 use crate::resources::{Meter, Watch};
 use crate::running::{Registered, Running, Started};
 use crate::subject_tls::{SubjectTls, TLS_FILES};
@@ -472,8 +472,7 @@ fn spawn_on(cores: &[usize], mut command: Command) -> std::io::Result<Child> {
     if cores.is_empty() {
         return command.spawn();
     }
-    let mut set = rustix::thread::CpuSet::new();
-    cores.iter().for_each(|&core| set.set(core));
+    let set = core_set(cores);
     let spawned = std::thread::spawn(move || {
         rustix::thread::sched_setaffinity(None, &set)?;
         command.spawn()
@@ -482,8 +481,7 @@ fn spawn_on(cores: &[usize], mut command: Command) -> std::io::Result<Child> {
 }
 
 fn check_cores(cores: &[usize]) -> Result<(), String> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| format!("the machine does not say which cores there are: {error}"))?;
+    let allowed = allowed_cores()?;
     let is_allowed = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
     match cores.iter().find(|&&core| !is_allowed(core)) {
         None => Ok(()),

@@ -3,10 +3,21 @@
 use crate::support::{Origin, keeper, plan, start_plan, traces_of};
 use crate::{installed, is_root};
 use humboldt_lab_record::Resources;
-use humboldt_lab_subjects::{Environment, StartPlan, SteadySpeed, StoreKind, start};
+use humboldt_lab_subjects::{Environment, Running, StartPlan, SteadySpeed, StoreKind, start};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// The folders that a subject's own group of this controller may have, in both versions.
+fn own_groups(running: &Running, controller: &str) -> [PathBuf; 2] {
+    let pid = running.pid().expect("it was started");
+    let member_of = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let own = format!("/humboldt-lab-{}.", std::process::id());
+    let line = member_of.lines().find(|line| line.contains(&own)).expect("a group of ours");
+    let name = line.rsplit('/').next().expect("a name");
+    let root = Path::new("/sys/fs/cgroup");
+    [root.join(controller).join(name), root.join(name)]
+}
 
 #[test]
 fn a_quota_holds_for_every_process_of_a_subject() {
@@ -24,21 +35,14 @@ fn a_quota_holds_for_every_process_of_a_subject() {
         return;
     }
     let pid = running.pid().expect("it was started");
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it lives");
-    let group = format!("/humboldt-lab-{}.", std::process::id());
-    let member_of = read("cgroup");
-    let line = member_of
-        .lines()
-        .find(|line| line.contains(&group))
-        .expect("it is in a group of ours")
-        .to_owned();
-    assert!(read("status").contains("Cpus_allowed_list:\t0\n"), "it is pinned");
+    let groups = own_groups(&running, "cpu");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    assert!(status.contains("Cpus_allowed_list:\t0\n"), "it is pinned");
     assert!(running.facts().contains(&("CPU quota".to_owned(), "0.5 cores".to_owned())));
     let folder = environment.folder().to_path_buf();
     running.stop().expect("it stops");
     environment.remove().expect("removed");
-    let name = line.rsplit('/').next().expect("a name");
-    assert!(!Path::new("/sys/fs/cgroup/cpu").join(name).exists(), "{line}");
+    assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
     assert_eq!(traces_of(&folder), [] as [String; 0]);
 }
 
@@ -60,13 +64,8 @@ fn a_processor_of_a_steady_speed_is_a_quota_whose_time_is_counted() {
         eprintln!("skipped CPU speed: {skipped}");
         return;
     }
-    let pid = running.pid().expect("it was started");
-    let member_of = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
-    let group = format!("/humboldt-lab-{}.", std::process::id());
-    let line = member_of.lines().find(|line| line.contains(&group)).expect("a group of ours");
-    let name = line.rsplit('/').next().expect("a name").to_owned();
-    let folders = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(|root| Path::new(root).join(&name));
-    let quota = |file: &str| folders.iter().find_map(|at| fs::read_to_string(at.join(file)).ok());
+    let groups = own_groups(&running, "cpu");
+    let quota = |file: &str| groups.iter().find_map(|at| fs::read_to_string(at.join(file)).ok());
     let quota = quota("cpu.cfs_quota_us").or_else(|| quota("cpu.max")).expect("a quota");
     let quota_us = quota.split_ascii_whitespace().next().and_then(|us| us.parse::<f64>().ok());
     let cores = quota_us.expect("a number") / 10_000.0;
@@ -85,7 +84,7 @@ fn a_processor_of_a_steady_speed_is_a_quota_whose_time_is_counted() {
     let folder = environment.folder().to_path_buf();
     running.stop().expect("it stops");
     environment.remove().expect("removed");
-    assert!(folders.iter().all(|folder| !folder.exists()), "{name}");
+    assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
     assert_eq!(traces_of(&folder), [] as [String; 0]);
 }
 
@@ -105,20 +104,13 @@ fn a_memory_limit_holds_for_the_page_cache_too() {
         eprintln!("skipped memory limit: {skipped}");
         return;
     }
-    let pid = running.pid().expect("it was started");
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
-    let own = format!("/humboldt-lab-{}.", std::process::id());
-    let line = groups.lines().find(|line| line.contains(&own)).expect("it is in a group of ours");
-    let name = line.rsplit('/').next().expect("a name");
-    let places = [
-        Path::new("/sys/fs/cgroup/memory").join(name).join("memory.limit_in_bytes"),
-        Path::new("/sys/fs/cgroup").join(name).join("memory.max"),
-    ];
+    let groups = own_groups(&running, "memory");
+    let places = [groups[0].join("memory.limit_in_bytes"), groups[1].join("memory.max")];
     let limit = places.iter().find_map(|place| fs::read_to_string(place).ok());
     assert_eq!(limit.as_deref().map(str::trim), Some("100663296"), "{places:?}");
     let told = format!("{limit_bytes} bytes");
     assert!(running.facts().contains(&("Memory limit".to_owned(), told)));
     running.stop().expect("it stops");
     environment.remove().expect("removed");
-    assert!(places.iter().all(|place| !place.exists()), "{line}");
+    assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
 }
