@@ -156,23 +156,13 @@ pub(super) fn requests(arguments: &BangArgs) -> u64 {
 
 /// The first option that makes sense only with a subject.
 pub(super) fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
-    let given = [
+    let others = [
         (ground.cache_size.is_some(), "--cache-size"),
-        (ground.fs.is_some(), "--fs"),
-        (ground.spindles > 1, "--spindles"),
-        (ground.cpu_quota.is_some(), "--cpu-quota"),
-        (ground.cpu_speed.is_some(), "--cpu-speed"),
-        (ground.memory_limit.is_some(), "--memory-limit"),
         (ground.subject_cores.is_some(), "--subject-cores"),
-        (ground.ground.is_some(), "--ground"),
-        (ground.device_size.is_some(), "--device-size"),
-        (ground.dirty_limit.is_some(), "--dirty-limit"),
-        (ground.program.is_some(), "--program"),
-        (ground.drop_caches, "--drop-caches"),
         (ground.rest > 0.0, "--rest"),
-        (!ground.variables.is_empty(), "--set"),
     ];
-    given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+    let other = || others.into_iter().find_map(|(is_given, option)| is_given.then_some(option));
+    experiment::start_option(ground).or_else(other)
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ impl Choice {
         if let Some(url) = &arguments.attach {
             let mode = if arguments.accelerator { Mode::Accelerator } else { Mode::Forward };
             check_scheme(url, mode, arguments.tls.tls)?;
+            if let Some(option) = start_option(&arguments.ground) {
+                return Err(Failure::usage(format!(
+                    "{option} is about a cache that is started, and {url} runs already: leave it out"
+                )));
+            }
             return Ok(Self::Attached { url: url.clone(), mode, pid: arguments.pid });
         }
         check_stores(&arguments.ground, arguments.instances, cache_bytes)?;
@@ -89,6 +94,23 @@ impl Choice {
             Self::Attached { .. } => false,
         }
     }
+}
+
+/// The first option that says how a cache is started: one that runs already knows nothing of it.
+pub(crate) fn start_option(ground: &GroundArgs) -> Option<&'static str> {
+    let given = [
+        (ground.fs.is_some(), "--fs"),
+        (ground.spindles > 1, "--spindles"),
+        (ground.cpu_quota.is_some(), "--cpu-quota"),
+        (ground.cpu_speed.is_some(), "--cpu-speed"),
+        (ground.memory_limit.is_some(), "--memory-limit"),
+        (ground.ground.is_some(), "--ground"),
+        (ground.dirty_limit.is_some(), "--dirty-limit"),
+        (ground.program.is_some(), "--program"),
+        (ground.drop_caches, "--drop-caches"),
+        (!ground.variables.is_empty(), "--set"),
+    ];
+    given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
 /// A proxy that runs already, and accepts connections.

@@ -16,7 +16,7 @@ mod sampling;
 pub(crate) use calibrate::calibrate;
 pub(crate) use ground::{
     CACHE_BYTES, Choice, Ground, Size, attached_proxy, check_stores, named_subject, rest,
-    subject_file,
+    start_option, subject_file,
 };
 pub(crate) use live::Live;
 pub(crate) use manifest::provenance;

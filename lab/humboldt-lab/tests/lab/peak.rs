@@ -103,6 +103,15 @@ fn a_report_that_has_no_place_gets_a_new_folder_and_only_if_something_was_measur
 }
 
 #[test]
+fn options_of_a_cache_that_is_started_are_refused_with_one_that_runs() {
+    for (option, value) in [("--cpu-quota", "0.5"), ("--set", "threads=2"), ("--spindles", "2")] {
+        let words = ["peak", "--no-calibration", "--attach", "http://127.0.0.1:1", option, value];
+        let done = lab(words).with(2);
+        assert!(done.err.contains(option) && done.err.contains("runs already"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_curve_has_every_part_of_the_load_and_is_no_part_of_the_run() {
     let _machine = shared();
     let relay = Relay::start(|_, _| ());
