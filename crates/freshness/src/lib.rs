@@ -33,6 +33,6 @@ pub use encodings::normal_encoding;
 pub use judge::{Disposition, judge};
 pub use lifetime::times;
 pub use settings::{RefreshRule, Settings};
-pub use storability::{WhyNot, is_shareable, storability};
+pub use storability::{WhyNot, is_shareable, may_stay, storability};
 pub use times::{AHEAD_S_MAX, Times, TimesFlags, age, ttl};
 pub use update::{freshens, invalidates, update_304};

@@ -120,12 +120,20 @@ fn response_allows(
     if !(200..=599).contains(&status) || matches!(status, 206 | 304 | 407) {
         return Err(WhyNot::Status);
     }
-    if cc.must_understand() {
-        // no-store is there for caches that do not know must-understand (section 5.2.2.3).
-        if !is_understood(status) {
-            return Err(WhyNot::NotUnderstood);
-        }
-    } else if cc.no_store() && !rule.ignore_no_store {
+    if cc.must_understand() && !is_understood(status) {
+        return Err(WhyNot::NotUnderstood);
+    }
+    may_stay(cc, settings, rule)
+}
+
+/// Whether a stored answer may stay stored with these directives, as they are after an update of
+/// its head by a 304 or a HEAD.
+///
+/// # Errors
+/// The first reason against it.
+pub fn may_stay(cc: &CacheControl, settings: &Settings, rule: &RefreshRule) -> Result<(), WhyNot> {
+    // With must-understand, no-store is there for caches that do not know that (section 5.2.2.3).
+    if cc.no_store() && !cc.must_understand() && !rule.ignore_no_store {
         return Err(WhyNot::NoStore);
     }
     if settings.shared && cc.private() && !rule.ignore_private {

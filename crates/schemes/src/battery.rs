@@ -39,7 +39,7 @@ macro_rules! battery {
     ($module:ident, $kind:literal) => {
         battery!($module, $kind:
             objects::sizes_around_every_boundary, objects::stored_at_once, objects::ranges, objects::partial_objects,
-            objects::overwriting_a_key, objects::removing, objects::replaced_while_being_read,
+            objects::a_reader_that_has_let_go, objects::overwriting_a_key, objects::removing, objects::replaced_while_being_read,
             objects::uncommitted_is_invisible, objects::vary_lists, objects::new_head_after_a_304,
             objects::a_confirmed_head_never_meets_another_body, objects::many_updates, objects::size_limits, objects::wrong_use_is_refused,
             lifecycle::clean_restart, lifecycle::restart_after_a_crash, lifecycle::a_purge_survives_a_crash,

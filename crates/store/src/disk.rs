@@ -95,6 +95,8 @@ pub struct DiskHit {
     reader: Box<dyn Reader>,
     /// See [`DiskHit::reserve`].
     reserved: Option<Reserved>,
+    /// See [`DiskHit::count_memory`].
+    kept: Option<Reserved>,
 }
 
 impl Cache {
@@ -379,7 +381,17 @@ impl Cache {
         match head {
             Ok(head) => {
                 let (opened, reserved) = (Box::new(since), None);
-                DiskEntry::Object(DiskHit { key, url, head, times, dir, opened, reader, reserved })
+                DiskEntry::Object(DiskHit {
+                    key,
+                    url,
+                    head,
+                    times,
+                    dir,
+                    opened,
+                    reader,
+                    reserved,
+                    kept: None,
+                })
             }
             Err(marker) => {
                 self.put_read(&since, key, Entry::Vary(marker.clone()));
@@ -428,6 +440,20 @@ impl DiskHit {
             (Some(0), _) => true,
             (Some(body_bytes), [extent]) => extent.start == 0 && extent.end == body_bytes,
             _ => false,
+        }
+    }
+
+    /// Counts the memory that the open object keeps, or has it given up when there is no room for
+    /// it: the client for whom it is read may be slow. To be called before the first read of a part
+    /// of the body.
+    pub fn count_memory(&mut self, cache: &Cache) {
+        let bytes = self.reader.memory_bytes();
+        if bytes == 0 {
+            return;
+        }
+        self.kept = cache.tier().reserve(bytes, 0);
+        if self.kept.is_none() {
+            self.reader.let_go();
         }
     }
 
@@ -507,6 +533,7 @@ impl DiskHit {
             return writer.abort(AbortReason::Failed);
         };
         let info = self.info();
+        self.count_memory(cache);
         // While a client does not read, the buffer holds the bytes that have no page.
         let buffered = cache.tier().reserve(READ_BYTES as u64, 0);
         let mut buffer = vec![0; if buffered.is_some() { READ_BYTES } else { SMALL_READ_BYTES }];

@@ -293,6 +293,16 @@ pub trait Reader: Send + Sync {
     /// Verified bytes from `offset` on that are in memory already, as many as lie together; empty
     /// when they have to be read.
     fn at_hand(&self, offset: u64) -> &[u8];
+
+    /// Most bytes of memory that it keeps from one read to the next; 0 if the scheme bounds them
+    /// itself.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Memory is short: gives up what it can read again. From now on each read may read less, and
+    /// keeps nothing. A scheme that cannot read it again keeps it.
+    fn let_go(&mut self) {}
 }
 
 /// A place among the stores of a directory, for an object whose body is still to come. Dropped, it

@@ -4,28 +4,15 @@
 //! kernel's statistics (`docs/lab.md`). So the laboratory does a known piece of work again and
 //! again, and gives its subject more time when that takes longer.
 
+mod work;
+
 use crate::control_group::{Quota, check_quota};
 use rustix::thread::CpuSet;
-use std::collections::HashMap;
-use std::fmt::Write;
-use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::hint::black_box;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Rounds of the work that the reference processor does in a second: about the most that a core of
-/// an AMD EPYC at 2.4 GHz was seen to do, with the release build of Rust 1.95. Another build of the
-/// laboratory has another reference.
-const REFERENCE_ROUNDS_PER_S: f64 = 2_100_000.0;
-
-/// Rounds of one look at the speed: a seventh of a millisecond at least.
-const ROUNDS: u32 = 300;
-/// Rounds before it, which bring the work into the processor's own caches.
-const WARM_UP_ROUNDS: u32 = 100;
-/// Entries of its table, which fits into those caches.
-const ENTRIES: u64 = 256;
+use work::Work;
 
 /// Time between two looks. No multiple of a quota's period: otherwise all looks would come when the
 /// subject runs, or all when it has used its quota up.
@@ -49,56 +36,6 @@ pub struct SteadySpeed {
     pub cores_max: f64,
 }
 
-/// What a cache does without a disk and a network: text is put together, taken apart and looked up.
-struct Work {
-    head: String,
-    table: HashMap<u64, u64, BuildHasherDefault<DefaultHasher>>,
-    round: u64,
-}
-
-impl Work {
-    fn new() -> Self {
-        let table = (0..ENTRIES).map(|key| (key, key)).collect();
-        Self { head: String::new(), table, round: 0 }
-    }
-
-    fn round(&mut self) -> u64 {
-        self.round += 1;
-        let key = self.round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        self.head.clear();
-        let _ = write!(
-            self.head,
-            "GET /{key:08x}.html HTTP/1.1\r\nHost: www{}.example\r\nAccept: text/html\r\n\
-             Content-Length: {}\r\nIf-None-Match: \"{key:x}\"\r\nConnection: keep-alive\r\n",
-            key % 100,
-            key % 10_000
-        );
-        let fields = self.head.lines().filter_map(|line| line.split_once(": "));
-        let length = fields
-            .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-            .filter_map(|(_, value)| value.parse::<u64>().ok())
-            .sum::<u64>();
-        let found = (0..4).filter_map(|step| self.table.get(&((key + step * length) % ENTRIES)));
-        found.sum()
-    }
-
-    /// The speed of the processor on which this thread runs now; the reference processor has 1.
-    fn speed(&mut self) -> f64 {
-        let mut rounds = |count| (0..count).for_each(|_| _ = black_box(self.round()));
-        rounds(WARM_UP_ROUNDS);
-        let begun_s = thread_s();
-        rounds(ROUNDS);
-        let taken_s = (thread_s() - begun_s).max(1e-6);
-        f64::from(ROUNDS) / taken_s / REFERENCE_ROUNDS_PER_S
-    }
-}
-
-/// The CPU time of this thread in seconds: what others had of the processor is not in it.
-fn thread_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
 /// Looks at one core after the other.
 struct Looker {
     work: Work,
@@ -107,8 +44,8 @@ struct Looker {
 }
 
 impl Looker {
-    fn new(cores: Vec<CpuSet>) -> Self {
-        Self { work: Work::new(), cores, next: 0 }
+    fn new(cores: Vec<CpuSet>) -> Result<Self, String> {
+        Ok(Self { work: Work::new()?, cores, next: 0 })
     }
 
     /// The speed of the next core.
@@ -257,7 +194,7 @@ impl Steady {
     /// # Errors
     /// If the machine is too slow, there is no thread, or the kernel refuses the quota.
     pub(crate) fn start(wanted: SteadySpeed, quota: Quota, on: &[usize]) -> Result<Self, String> {
-        let mut looker = Looker::new(cores(on)?);
+        let mut looker = Looker::new(cores(on)?)?;
         let (end, is_end) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
         let work = move || {
@@ -418,14 +355,6 @@ mod tests {
         assert_eq!(mean(4, &is_end, || speeds.next().unwrap_or(0.0)), Some(0.75));
         drop(end);
         assert_eq!(mean(4, &is_end, || 1.0), None);
-    }
-
-    #[test]
-    fn a_round_is_work_whose_result_is_needed() {
-        let mut work = Work::new();
-        let found: u64 = (0..100).map(|_| work.round()).sum();
-        assert!(found > 0);
-        assert!(work.speed() > 0.0);
     }
 
     #[test]

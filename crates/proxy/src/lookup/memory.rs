@@ -14,7 +14,7 @@ use crate::lookup::judge_age;
 use crate::lookup::parts;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
-use crate::rules::access;
+use crate::rules::{access, header};
 
 /// After an answer that could not be stored, requests for its URL do not wait for each other's
 /// fetches for this time, in seconds.
@@ -136,7 +136,7 @@ fn is_marked(until: i64, now: i64) -> bool {
 pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
     let mut parts = Vec::new();
     if let Some(spec) = vary::Spec::from_bytes(&marker.fields) {
-        spec.append_key(&request.head.fields, &mut parts);
+        spec.append_key(&header::as_asked(request), &mut parts);
     }
     marker.variant_key(request.key, &parts)
 }
@@ -148,7 +148,8 @@ fn other_in_language(
     request: &Request,
     marker: &VaryMarker,
 ) -> Option<(Key, Arc<Object>)> {
-    let language = languages::favourite(&request.head.fields)?;
+    let fields = header::as_asked(request);
+    let language = languages::favourite(&fields)?;
     let cache = &core.shared.cache;
     let Some(Entry::SeeAlso(key)) = cache.lookup(&language_key(request, marker, language)?) else {
         return None;
@@ -166,7 +167,7 @@ fn other_in_language(
 pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
     let mut parts = Vec::new();
     let spec = vary::Spec::from_bytes(&marker.fields)?;
-    let matters = spec.append_language_key(&request.head.fields, language, &mut parts);
+    let matters = spec.append_language_key(&header::as_asked(request), language, &mut parts);
     matters.then(|| marker.variant_key(request.key, &parts))
 }
 

@@ -67,7 +67,10 @@ impl Source {
 
 impl Assembly {
     /// Starts the task that puts the answer together; the returned reader is for the client.
-    pub(crate) fn start(self, core: &Rc<Core>, request: &Request) -> Option<FlowReader> {
+    pub(crate) fn start(mut self, core: &Rc<Core>, request: &Request) -> Option<FlowReader> {
+        for hit in &mut self.disk {
+            hit.count_memory(&core.shared.cache);
+        }
         let writer = core.shared.cache.private(request.key, self.key);
         let reader = writer.subscribe(ReaderKind::Client);
         let flow = Arc::clone(writer.flow());

@@ -332,7 +332,7 @@ pub(crate) fn usage(request: &Request, head: &FlowHead, origin: Origin) -> Usage
         Origin::Joined | Origin::Disk => (Forward::UriMiss, None, Storing::No),
     };
     Usage::Forwarded {
-        age_s: times.map(|times| head::age_s(request, times)),
+        age_s: times.map(|times| head::age_on_arrival_s(request, times)),
         forward,
         storing,
         collapsed: origin == Origin::Joined,

@@ -49,6 +49,11 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
     let key = hit.key;
     let reader = match cache.begin_or_join(request.key, key, &hit.url) {
         Begin::Join(reader) if reader.flow().is_reading() => Some(reader),
+        // Another client has its answer validated, or anew. The server may take long, or fail; as
+        // long as it has not answered, this one is as good as it was.
+        Begin::Join(reader) if reader.flow().published().is_none() && !hit.is_void(cache) => {
+            feed(core, hit, cache.private(request.key, key))
+        }
         // A newer answer is on its way. This one is good enough if that one is for somebody else.
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
@@ -61,11 +66,11 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
         }
         // The answer is on disk, and a newer one is being written.
         Begin::Wait(_) => feed(core, hit, cache.private(request.key, key)),
-        // A request that joins would take this answer for as new as the flow.
-        Begin::Lead(_) if hit.is_void(cache) => None,
         Begin::Lead(writer) => {
+            // Before the look: what becomes complete from now on retires a flow that reads.
             writer.flow().note_reading();
-            feed(core, hit, writer)
+            // A request that joins would take this answer for as new as the flow.
+            if hit.is_void(cache) { None } else { feed(core, hit, writer) }
         }
     };
     let Some(reader) = reader else { return Served::LookAgain };
@@ -130,6 +135,7 @@ async fn read_some(
 ) -> Option<()> {
     let want = usize::try_from(part.byte_count()).unwrap_or(READ_BYTES).min(READ_BYTES);
     buffer.resize(want, 0);
+    hit.count_memory(&core.shared.cache);
     match hit.read(part.first, buffer).await {
         Ok(got) if got > 0 => {
             buffer.truncate(got);

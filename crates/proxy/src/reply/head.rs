@@ -60,6 +60,12 @@ pub(crate) fn age_s(request: &Request, times: &Times) -> u32 {
     freshness::age(times, request.received.secs())
 }
 
+/// The same of an answer that has come, or been confirmed, for this very request: perhaps long
+/// after the request, if its server was slow.
+pub(crate) fn age_on_arrival_s(request: &Request, times: &Times) -> u32 {
+    freshness::age(times, request.received.secs().max(times.response_time))
+}
+
 /// Seconds of freshness that are left.
 pub(crate) fn ttl_s(request: &Request, times: &Times) -> i64 {
     freshness::ttl(times, request.received.secs())

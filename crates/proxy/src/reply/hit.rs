@@ -68,7 +68,7 @@ impl<'a> Stored<'a> {
                 age_s: head::age_s(request, self.times),
                 ttl_s: head::ttl_s(request, self.times),
             },
-            _ => Usage::Validated { age_s: head::age_s(request, self.times) },
+            _ => Usage::Validated { age_s: head::age_on_arrival_s(request, self.times) },
         };
         let has_range = matches!(selection.status, 206 | 416);
         let range = has_range.then_some((selection.range, self.body_bytes));

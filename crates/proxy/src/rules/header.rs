@@ -1,6 +1,8 @@
 //! Applies the rules about header fields to a request or an answer: `request_header_access`,
 //! `reply_header_access` and related directives.
 
+use std::borrow::Cow;
+
 use humboldt_acl::RuleList;
 use humboldt_conf::HeaderRule;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, collect};
@@ -26,6 +28,25 @@ pub(crate) enum Ruling<'a> {
 pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Ruling<'r> {
     let rules = &request.snapshot().header_rules;
     ruling(&rules.request, Asked { request, answer: None }, name)
+}
+
+/// The fields of the request with the rules applied, as its server gets them: they select the
+/// variant of an answer that varies.
+pub(crate) fn as_asked(request: &Request) -> Cow<'_, Fields> {
+    let fields = &request.head.fields;
+    if request.snapshot().header_rules.request.is_empty() {
+        return Cow::Borrowed(fields);
+    }
+    let mut asked = Fields::default();
+    for (_, name, value) in fields.iter() {
+        match of_request(request, name) {
+            Ruling::Kept => asked.push_named(name, value),
+            Ruling::Replaced(text) => asked.push_named(name, text),
+            Ruling::Removed => {}
+        }
+    }
+    add_to_request(&mut asked, request);
+    Cow::Owned(asked)
 }
 
 /// Appends the fields that rules add to the request.

@@ -195,5 +195,9 @@ async fn confirm(
         // or to one user, so they are dropped.
         return Verdict::Confirmed(stale.body);
     }
-    Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)
+    match freshen(core, &request, stale, answer, writer).await {
+        Some(body) => Verdict::Confirmed(body),
+        // It is not for all any more.
+        None => Verdict::Again,
+    }
 }

@@ -204,7 +204,8 @@ async fn receive(
     stored: bool,
     at_end: &mut AtEnd,
 ) -> Result<(), AbortReason> {
-    let mut watch = true;
+    // A refresh that is stored goes on without clients: they got the stale answer.
+    let mut watch = !(job.in_background && stored);
     loop {
         // `None`: no client wants the body any more.
         let received = poll_fn(|cx| {
@@ -217,8 +218,11 @@ async fn receive(
         })
         .await;
         match received {
+            // Of an answer that others may have, each client gets as much as its own limit allows.
             Some(Ok(_))
-                if answer.body_bytes().is_none() && writer.written() > answer.limit_bytes =>
+                if !stored
+                    && answer.body_bytes().is_none()
+                    && writer.written() > answer.limit_bytes =>
             {
                 return Err(AbortReason::TooLarge);
             }

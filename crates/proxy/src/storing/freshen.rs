@@ -42,18 +42,23 @@ pub(crate) async fn learn_from_head(
     }
 }
 
-/// The stored answer with a head that the server has updated, in memory or on disk.
+/// The stored answer with a head that the server has updated, in memory or on disk. `None`: the
+/// update says that it must not be stored, and nothing of its URL is stored any more.
 pub(crate) async fn freshen(
     core: &Rc<Core>,
     request: &Request,
     stale: Stale,
     answer: &Answer,
     writer: &FlowWriter,
-) -> StaleBody {
+) -> Option<StaleBody> {
     let About { key, head, times, .. } = stale.body.about();
+    let updated = freshness::update_304(&head.to_response_head(), &answer.head);
+    if !may_stay(request, &updated) {
+        forget_all(core, request.key).await;
+        return None;
+    }
     // If a newer answer has come, only the clients that wait get this one.
     let is_newest = announce(core, request, writer, &[(key, 0)]).await;
-    let updated = freshness::update_304(&head.to_response_head(), &answer.head);
     // The body is as old as before, so it keeps its purge number: an earlier purge stays in force.
     let purge_number = times.purge_number;
     let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
@@ -72,7 +77,15 @@ pub(crate) async fn freshen(
         let about = body.about();
         update_on_disk(core, writer, record(key, about.url, about.head, times), confirmed);
     }
-    body
+    Some(body)
+}
+
+/// Whether an answer with this head may stay stored.
+fn may_stay(request: &Request, head: &ResponseHead) -> bool {
+    let snapshot = request.snapshot();
+    let cc = CacheControl::of_response(&head.fields, &snapshot.freshness.target_list);
+    let rule = snapshot.refresh_rule(request.cache_url());
+    freshness::may_stay(&cc, &snapshot.freshness, rule).is_ok()
 }
 
 /// The head to store, and its freshness, for a head that was put together here.
@@ -104,10 +117,11 @@ pub(crate) fn to_store(
 /// Updates the record on disk in the background.
 fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirmed: Confirmed) {
     let cache = Arc::clone(&core.shared.cache);
-    let flow = Arc::clone(writer.flow());
-    turns::spawn_local(
-        async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
-    );
+    let (flow, writing) = (Arc::clone(writer.flow()), writer.writing());
+    turns::spawn_local(async move {
+        cache.update_on_disk(flow.epoch(), &record, &confirmed).await;
+        drop(writing);
+    });
 }
 
 /// Announces an answer that will be stored, or that confirms a stored one. Another answer may have

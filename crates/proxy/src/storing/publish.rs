@@ -77,7 +77,7 @@ pub(crate) async fn publish(
     let (info, dir) = cache.fate(Arrived { url, head: &head, key, body_bytes, vary, storable });
     let fate = info.fate();
     if let Some(turn) = dir.as_ref().and_then(|dir| dir.scheme.turn(body_bytes)) {
-        writer.hold_place(wait_for_turn(core, answer, writer, turn).await);
+        writer.hold_place(wait_for_turn(core, job, answer, writer, turn).await);
     }
     writer.publish_head(Arc::clone(&head), info);
     let Storable::Yes(times) = storable else {
@@ -104,6 +104,7 @@ pub(crate) async fn publish(
 /// on without. Its clients wait for the head meanwhile; if all of them leave, nobody waits.
 async fn wait_for_turn(
     core: &Core,
+    job: &Job,
     answer: &mut Answer,
     writer: &FlowWriter,
     mut turn: IoFuture<'_, Place>,
@@ -113,7 +114,8 @@ async fn wait_for_turn(
     }
     // Many may wait: each holds what has come of its body, and no read buffer.
     let held = core.shared.cache.mem().hold(answer.server.keep_small());
-    let place = while_wanted(Some(Arc::clone(writer.flow())), turn).await;
+    let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
+    let place = while_wanted(watched, turn).await;
     drop(held);
     // It was not the server that took so long.
     answer.server.start_waiting();
@@ -163,8 +165,11 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     let says_nothing = job.as_asked && status != 200 && !is_own_part
         || was_stored && status >= 500
         || status == 407;
-    let may_be_stored =
-        job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
+    // Nor does the answer to a request that forbids to store it.
+    let may_be_stored = job.may_store
+        && request.head.method == Method::Get
+        && !request.cc.no_store()
+        && access::may_use_cache(request);
     if !may_be_stored || says_nothing || is_outdated {
         return;
     }

@@ -91,6 +91,41 @@ pub(super) fn ranges(kind: &'static str) {
     }
 }
 
+pub(super) fn a_reader_that_has_let_go(kind: &'static str) {
+    let lens = [0, 10_000, 300_000, 900_000, 1 << 20, 10 << 20];
+    let mut bench = Bench::new(kind);
+    // In memory on its way to the disk, and on the disk.
+    for is_restarted in [false, true] {
+        for len in lens.into_iter().filter(|len| bench.scheme.admits(Some(*len))) {
+            bench.put(&format!("http://slow/{len}"), 1, len);
+        }
+        if is_restarted {
+            bench = bench.restart_after(|_| ());
+        }
+        for len in lens.into_iter().filter(|len| bench.scheme.admits(Some(*len))) {
+            let url = format!("http://slow/{len}");
+            run(async {
+                let open = bench.scheme.open(&key(&url)).await.expect("open");
+                let mut reader = open.expect("there").reader;
+                let (mut buf, mut at) = (vec![0; 16_384], 0);
+                while at < len {
+                    // Also in the middle.
+                    if at >= len / 3 {
+                        reader.let_go();
+                        assert!(reader.memory_bytes() <= 64 * 1024);
+                    }
+                    let read = reader.read(at, &mut buf).await.expect("a read");
+                    assert!(read > 0 && buf[..read] == body(&url, 1, at, at + read as u64));
+                    at += read as u64;
+                }
+                assert_eq!(reader.read(len, &mut buf).await.expect("the end"), 0);
+                assert_eq!(reader.extents().len(), usize::from(len > 0));
+            });
+        }
+    }
+    assert_eq!(bench.scheme.stats().errors, 0);
+}
+
 pub(super) fn partial_objects(kind: &'static str) {
     let bench = Bench::new(kind);
     let ranges = [(100_u64, 5000_u64), (5001, 5002), (70_000, 300_000)];

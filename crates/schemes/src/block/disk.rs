@@ -209,6 +209,10 @@ impl BlockFile for Disk {
         self.alignment_bytes
     }
 
+    fn ends_on_threads(&self) -> bool {
+        !self.uses_uring
+    }
+
     fn in_flight(&self) -> usize {
         self.open.in_flight()
     }

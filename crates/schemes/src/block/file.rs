@@ -89,6 +89,11 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Offsets and lengths must be multiples of this; 1 when the page cache is used.
     fn alignment_bytes(&self) -> usize;
 
+    /// Whether threads of this file tell the end of an operation, and not the core that began it.
+    fn ends_on_threads(&self) -> bool {
+        false
+    }
+
     /// Operations that have begun and are not done.
     fn in_flight(&self) -> usize;
 

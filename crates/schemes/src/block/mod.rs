@@ -25,13 +25,35 @@ mod threads;
 mod ticket;
 mod uring;
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
+
+use humboldt_runtime::mailbox;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
 
 #[cfg(test)]
 pub(crate) use file::WriteDone;
 pub(crate) use file::{BlockFile, OpenBlock, ReadFuture};
 pub(crate) use luck::Luck;
+
+/// What the end of a write on `file` replies. A thread's reply comes by the mailbox of this core:
+/// otherwise it would wait long on a busy one.
+pub(crate) async fn replied<T>(
+    file: &dyn BlockFile,
+    mut reply: oneshot::Receiver<T>,
+) -> Result<T, RecvError> {
+    let is_from_thread = file.ends_on_threads();
+    poll_fn(move |cx| {
+        let from_thread = is_from_thread.then(|| mailbox::waker(cx));
+        let mut context = Context::from_waker(from_thread.as_ref().unwrap_or(cx.waker()));
+        Pin::new(&mut reply).poll(&mut context)
+    })
+    .await
+}
 
 /// Opens a file or device. No thread is started yet, and no ring made.
 pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {

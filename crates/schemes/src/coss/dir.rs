@@ -5,8 +5,9 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use humboldt_runtime::mailbox::Waiting;
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use humboldt_store::scheme::{SchemeError, SchemeStats};
@@ -342,7 +343,10 @@ impl Dir {
     pub(super) fn relocate(&self, key: IndexKey, entry: FileEntry, found: &Decoded) {
         let (slot, _) = self.geometry.locate(entry.file);
         let mut log = self.log.lock();
-        let stripes_left = (slot + self.geometry.stripes - log.next.slot) % self.geometry.stripes;
+        if slot >= log.slots_end {
+            return; // nothing is written there
+        }
+        let stripes_left = (slot + log.slots_end - log.next.slot) % log.slots_end;
         let is_written = log.unwritten_stripes().all(|filling| filling.buf.name.slot != slot);
         if stripes_left < self.geometry.relocated_stripes && is_written && self.in_service().is_ok()
         {
@@ -445,7 +449,7 @@ impl Dir {
             match look(&mut log) {
                 Some(answer) => Poll::Ready(answer),
                 None => {
-                    log.register(context.waker());
+                    log.register(context);
                     Poll::Pending
                 }
             }
@@ -463,13 +467,13 @@ impl Dir {
     pub(super) fn stop(&self) -> bool {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         self.is_stopping.store(true, Ordering::Relaxed);
-        let wakers = {
+        let waiting = {
             let mut log = self.log.lock();
             log.is_stopped = true;
-            log.take_wakers()
+            log.take_waiting()
         };
         self.work.ring();
-        wakers.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(Waiting::wake);
         let worker = self.worker.lock().take();
         if let Some(worker) = worker
             && worker.join().is_err()

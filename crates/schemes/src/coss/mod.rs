@@ -92,7 +92,7 @@ impl Coss {
             0 => JobKind::Scan,
             _ => JobKind::Load,
         };
-        let log = Log::new(purges, u64::from(opens) << 32);
+        let log = Log::new(purges, u64::from(opens) << 32, geometry.stripes);
         let job = Job { kind, purges: known };
         let dir = Arc::new(Dir::new(options.clone(), geometry, data, lock, found, log, job));
         rebuild::begin(&dir);

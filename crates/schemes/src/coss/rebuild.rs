@@ -1,9 +1,10 @@
 //! Filling the index at the start: from the snapshot of a clean stop, or by reading the tables of
 //! all stripes.
 
+use std::collections::HashMap;
 use std::io;
 
-use humboldt_store::index::FileEntry;
+use humboldt_store::index::{FileEntry, IndexKey};
 
 use super::claim;
 use super::dir::{Dir, Job, JobKind};
@@ -88,12 +89,13 @@ pub(super) fn read_table(dir: &Dir, slot: u32) -> io::Result<Option<Table>> {
 /// Enters all stripes that the store had; of several records of a key the youngest counts.
 fn scan(dir: &Dir) {
     let stripes = dir.found.stripes;
+    let mut misplaced = Misplaced::new();
     for slot in 0..stripes {
         if dir.is_stopping() {
             return;
         }
         match read_table(dir, slot) {
-            Ok(Some(table)) => enter_table(dir, slot, &table),
+            Ok(Some(table)) => enter_table(dir, slot, &table, &mut misplaced),
             Ok(None) => {}
             Err(error) => dir.health.failure("read a table of", dir.data.path.display(), &error),
         }
@@ -107,11 +109,17 @@ fn scan(dir: &Dir) {
     );
 }
 
-fn enter_table(dir: &Dir, slot: u32, table: &Table) {
+/// Keys of records that have no place in a store of this size and block size, with the sequence
+/// number of their stripe. No older record takes their place.
+type Misplaced = HashMap<IndexKey, u64>;
+
+fn enter_table(dir: &Dir, slot: u32, table: &Table, misplaced: &mut Misplaced) {
     dir.set_seq(slot, table.seq);
     for entry in &table.entries {
         let known = dir.index.peek(entry.key);
-        if known.is_some_and(|known| dir.seq(dir.geometry.locate(known.file).0) > table.seq) {
+        if known.is_some_and(|known| dir.seq(dir.geometry.locate(known.file).0) > table.seq)
+            || misplaced.get(&entry.key).is_some_and(|seq| *seq > table.seq)
+        {
             continue;
         }
         match dir.geometry.file(slot, usize::from(entry.offset_units) * UNIT_BYTES) {
@@ -121,9 +129,10 @@ fn enter_table(dir: &Dir, slot: u32, table: &Table) {
                     FileEntry { file, size_units: entry.size_units.into(), flags: entry.flags },
                 );
             }
-            // The youngest record has no place in a store of this size: no older one takes its
-            // place.
-            None => drop(dir.left(dir.index.remove(entry.key))),
+            None => {
+                misplaced.insert(entry.key, table.seq);
+                dir.left(dir.index.remove(entry.key));
+            }
         }
     }
 }

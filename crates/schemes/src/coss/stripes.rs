@@ -6,9 +6,11 @@
 //! that gives it its place, so the order of records in the log is the order of changes of a key.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::Context;
 
+use humboldt_runtime::mailbox::Waiting;
 use humboldt_store::index::{FileEntry, IndexKey};
 use parking_lot::RwLock;
 
@@ -18,6 +20,7 @@ use super::format::{
 };
 use super::purges::Purges;
 use super::record::Encoded;
+use crate::health::is_disk_full;
 
 /// A stripe in memory.
 pub(super) struct Membuf {
@@ -110,6 +113,9 @@ pub(super) struct Log {
     spare: Vec<Box<[u8]>>,
     /// The stripe that will be begun next.
     pub(super) next: StripeName,
+    /// Slots that are used in turn: all, or those in front of the first for which a full disk had
+    /// no room.
+    pub(super) slots_end: u32,
     /// The contents of its slot and of those behind it, as far as they have been read: at most
     /// `maxfullbufs` of them, so that full stripes can pile up while the worker writes.
     pub(super) victims: VecDeque<Victims>,
@@ -122,17 +128,18 @@ pub(super) struct Log {
     /// Sequence number of the newest stripe that could not be written, 0 for none.
     lost_seq: u64,
     pub(super) is_stopped: bool,
-    wakers: Vec<Waker>,
+    waiting: Vec<Waiting>,
 }
 
 impl Log {
-    pub(super) fn new(purges: Purges, first_seq: u64) -> Self {
+    pub(super) fn new(purges: Purges, first_seq: u64, stripes: u32) -> Self {
         Self {
             filling: None,
             full: VecDeque::new(),
             recent: VecDeque::new(),
             spare: Vec::new(),
             next: StripeName { seq: first_seq, slot: 0 },
+            slots_end: stripes,
             victims: VecDeque::new(),
             flushes_asked: 0,
             flushes_done: 0,
@@ -140,20 +147,20 @@ impl Log {
             early: Vec::new(),
             lost_seq: 0,
             is_stopped: false,
-            wakers: Vec::new(),
+            waiting: Vec::new(),
         }
     }
 
     /// The task wants to look again when the worker has done something.
-    pub(super) fn register(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
-            self.wakers.push(waker.clone());
+    pub(super) fn register(&mut self, context: &Context<'_>) {
+        if !self.waiting.iter().any(|known| known.is_of(context)) {
+            self.waiting.push(Waiting::of(context));
         }
     }
 
     /// All tasks that wait; to be woken without the lock.
-    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers)
+    pub(super) fn take_waiting(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
     }
 
     /// The position of the next record: sequence number and offset in units.
@@ -178,10 +185,10 @@ impl Log {
     /// wait.
     pub(super) fn wanted_victims(&self, dir: &Dir) -> Option<u32> {
         let ahead = self.victims.len() as u32;
-        if ahead >= (dir.geometry.full_max as u32).min(dir.geometry.stripes - 1) {
+        if ahead >= (dir.geometry.full_max as u32).min(self.slots_end - 1) {
             return None;
         }
-        let slot = (self.next.slot + ahead) % dir.geometry.stripes;
+        let slot = (self.next.slot + ahead) % self.slots_end;
         self.unwritten_stripes().all(|filling| filling.buf.name.slot != slot).then_some(slot)
     }
 
@@ -251,7 +258,7 @@ impl Log {
         };
         self.full.extend(self.filling.replace(new));
         dir.count_full(self.full.len());
-        self.next = StripeName { seq: name.seq + 1, slot: (name.slot + 1) % dir.geometry.stripes };
+        self.next = StripeName { seq: name.seq + 1, slot: (name.slot + 1) % self.slots_end };
         dir.work.ring();
         Ok(())
     }
@@ -291,13 +298,38 @@ impl Log {
     }
 
     /// The oldest full stripe is on disk, or has been given up.
-    pub(super) fn finish_full(&mut self, dir: &Dir, is_written: bool) {
+    pub(super) fn finish_full(&mut self, dir: &Dir, written: &io::Result<()>) {
         let Some(done) = self.full.pop_front() else { return };
-        match is_written {
-            true => self.recent.push_back(done.buf),
-            false => self.give_up(dir, done),
+        match written {
+            Ok(()) => self.recent.push_back(done.buf),
+            Err(error) => {
+                if done.replaces_seq == 0 && is_disk_full(error) {
+                    self.end_at(dir, done.buf.name.slot);
+                }
+                self.give_up(dir, done);
+            }
         }
         dir.count_full(self.full.len());
+    }
+
+    /// The disk is full, and had no room for the stripe in `slot`, where none was before: until the
+    /// next start the slots in front of it are used in turn. Stripes that were begun behind it may
+    /// be lost too.
+    pub(super) fn end_at(&mut self, dir: &Dir, slot: u32) {
+        // One is read while another is written.
+        if !(2..self.slots_end).contains(&slot) {
+            return;
+        }
+        self.slots_end = slot;
+        if self.next.slot >= slot {
+            self.next.slot = 0;
+        }
+        self.victims.clear();
+        tracing::warn!(
+            "{}: the disk is full: {slot} MB of {} are used until the next start",
+            dir.path().display(),
+            dir.geometry.stripes
+        );
     }
 
     /// A stripe could not be written: its records are lost.

@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 
 use humboldt_base::vital::Vital;
+use humboldt_runtime::mailbox::Waiting;
 use humboldt_store::index::FileIndex;
 use humboldt_store::scheme::SchemeError;
 
@@ -107,7 +107,7 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
     if unwritten.is_none() {
         // The part to be flushed has become a full stripe, and has been written.
         log.flushes_done = log.flushes_asked;
-        log.take_wakers().into_iter().for_each(Waker::wake);
+        log.take_waiting().into_iter().for_each(Waiting::wake);
     }
     unwritten.map(|unwritten| Work::Flush(unwritten, log.flushes_asked))
 }
@@ -115,19 +115,19 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
 fn do_work(dir: &Dir, work: Work) {
     match work {
         Work::Purges(batch) => write_purges(dir, batch),
-        Work::Full(None) => finish(dir, |log| log.finish_full(dir, true)),
+        Work::Full(None) => finish(dir, |log| log.finish_full(dir, &Ok(()))),
         Work::Full(Some(unwritten)) => {
-            let is_written = write_stripe(dir, &unwritten, true);
-            finish(dir, |log| log.finish_full(dir, is_written));
+            let written = write_stripe(dir, &unwritten, true);
+            finish(dir, |log| log.finish_full(dir, &written));
         }
         Work::Victims(slot) => {
             let victims = find_victims(dir, slot);
             finish(dir, |log| log.victims.push_back(victims));
         }
         Work::Flush(unwritten, asked) => {
-            let is_written = write_stripe(dir, &unwritten, false);
+            let written = write_stripe(dir, &unwritten, false);
             finish(dir, |log| {
-                if is_written {
+                if written.is_ok() {
                     log.set_written(&unwritten);
                 }
                 log.flushes_done = asked; // if it failed, the next call tries again
@@ -138,12 +138,12 @@ fn do_work(dir: &Dir, work: Work) {
 
 /// Enters the result, and wakes all tasks that wait for the worker.
 fn finish(dir: &Dir, enter: impl FnOnce(&mut Log)) {
-    let wakers = {
+    let waiting = {
         let mut log = dir.log.lock();
         enter(&mut log);
-        log.take_wakers()
+        log.take_waiting()
     };
-    wakers.into_iter().for_each(Waker::wake);
+    waiting.into_iter().for_each(Waiting::wake);
 }
 
 fn write_purges(dir: &Dir, batch: Batch) {
@@ -182,7 +182,7 @@ fn is_good(dir: &Dir, operation: &str, outcome: &io::Result<()>) -> bool {
 }
 
 /// Writes the part of a stripe that is not on disk: in one piece if nothing is and it is full.
-fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> bool {
+fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> io::Result<()> {
     let Unwritten { buf, start, end, table, .. } = unwritten;
     let base = dir.stripe_offset(buf.name.slot);
     let table_at = STRIPE_BYTES - table.len();
@@ -195,7 +195,8 @@ fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> bool {
         let written = dir.data.write(base + *start as u64, &data);
         written.and_then(|()| dir.data.write(base + table_at as u64, table))
     };
-    is_good(dir, "write a stripe of", &outcome)
+    is_good(dir, "write a stripe of", &outcome);
+    outcome
 }
 
 /// The index's entries for a slot, and perhaps some keys that it no longer has there.
@@ -234,14 +235,14 @@ pub(super) fn write_all(dir: &Dir) -> bool {
         let Some(full) = dir.log.lock().full.front().map(|full| full.unwritten(dir.id)) else {
             break;
         };
-        let is_written = full.is_none_or(|unwritten| write_stripe(dir, &unwritten, true));
-        dir.log.lock().finish_full(dir, is_written);
-        if !is_written {
+        let written = full.map_or(Ok(()), |unwritten| write_stripe(dir, &unwritten, true));
+        dir.log.lock().finish_full(dir, &written);
+        if written.is_err() {
             return false;
         }
     }
     let filling = dir.log.lock().filling.as_ref().and_then(|filling| filling.unwritten(dir.id));
-    let is_written = filling.is_none_or(|unwritten| write_stripe(dir, &unwritten, false));
+    let is_written = filling.is_none_or(|unwritten| write_stripe(dir, &unwritten, false).is_ok());
     tracing::debug!(
         relocations = dir.counts.relocations.load(Ordering::Relaxed),
         "{}: closed",

@@ -64,6 +64,8 @@ pub(crate) enum Full {
     Pending,
     /// It does not fit into a segment.
     TooLong,
+    /// The directory has been closed: another may have its files open.
+    Closed,
 }
 
 /// A record to be appended.
@@ -295,6 +297,9 @@ impl Store {
         settle: impl FnOnce(Entry),
     ) -> Result<Appended, Full> {
         let _settling = self.log.settling.read();
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Full::Closed);
+        }
         let mut sealed = Vec::new();
         let reserved = self.reserve(job, &mut sealed);
         sealed.into_iter().for_each(|pending| self.submit(pending));

@@ -184,10 +184,13 @@ impl Scheme for Ring {
     }
 
     fn close(&self) -> Result<(), SchemeError> {
+        // It may be copying objects that are in demand.
+        self.store.keeper.stop();
         if self.store.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.store.keeper.stop();
+        // Appends that began before are part of what is written now.
+        drop(self.store.log.settling.write());
         self.store.finish();
         let is_idle = self.store.data.wait_idle(CLOSE_WAIT);
         let is_saved =
@@ -203,5 +206,40 @@ impl Scheme for Ring {
 
     fn stats(&self) -> SchemeStats {
         self.store.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_store::scheme::Extent;
+
+    use super::format::{Kind, Plan};
+    use super::log::Full;
+    use super::*;
+    use crate::battery::{record, wait_for_rebuild};
+
+    #[test]
+    fn nothing_is_appended_to_a_closed_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ring = Ring::open(&DirOptions::new(dir.path(), 64 << 20)).expect("opened");
+        wait_for_rebuild(&ring);
+        let record = record("http://a/", 1);
+        let plan = Plan {
+            kind: Kind::Object,
+            key: record.key,
+            url: &record.url,
+            head: &record.head,
+            times: &record.times,
+            body_bytes: Some(3),
+            extents: &[Extent { start: 0, end: 3 }],
+            fragments: &[],
+            fragment_number: 0,
+            inline_bytes: 3,
+        };
+        let put = || ring.store.put(&plan, std::iter::once(&b"abc"[..])).err();
+        assert_eq!(put(), None);
+        ring.close().expect("closed");
+        // A writer that has waited for room comes here without a look at the directory.
+        assert_eq!(put(), Some(Full::Closed));
     }
 }

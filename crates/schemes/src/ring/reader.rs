@@ -10,10 +10,13 @@ use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 
 use super::format::{
-    BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Surroundings, UNIT_BYTES, claimed,
+    BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Place, Surroundings, UNIT_BYTES, claimed,
 };
 use super::index::{Entry, Hash64};
 use super::store::{Store, read_data, span};
+
+/// What surrounds the body of a fragment is shorter: it has no URL, no head and at most 16 blocks.
+const FRONT_BYTES: usize = 4096;
 
 /// How often an open starts again because the object was moved or replaced while it was being read.
 const OPEN_TRIES: usize = 8;
@@ -37,7 +40,8 @@ impl From<Corrupt> for Failure {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) found: Surroundings,
-    buffer: Buffer,
+    /// `None` when its memory has been given up.
+    buffer: Option<Buffer>,
     /// Start of the record in the buffer.
     at: usize,
     /// Where its bytes of the body begin.
@@ -51,7 +55,7 @@ impl Loaded {
             return Err(Corrupt("record of another place"));
         }
         let body_at = at + found.bytes();
-        let loaded = Self { found, buffer, at, body_at };
+        let loaded = Self { found, buffer: Some(buffer), at, body_at };
         let body = loaded.body().ok_or(Corrupt("record is short"))?;
         for (number, block) in body.chunks(BLOCK_BYTES).enumerate() {
             loaded.found.verify_block(number, block)?;
@@ -61,7 +65,12 @@ impl Loaded {
 
     /// The bytes of the body in this record.
     fn body(&self) -> Option<&[u8]> {
-        self.buffer.get(self.body_at..self.body_at + self.found.inline_bytes)
+        self.buffer.as_ref()?.get(self.body_at..self.body_at + self.found.inline_bytes)
+    }
+
+    /// Bytes of memory.
+    fn memory_bytes(&self) -> u64 {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64)
     }
 
     /// The same; empty if there are none.
@@ -71,7 +80,7 @@ impl Loaded {
 
     /// The whole record.
     pub(crate) fn record_bytes(&self) -> Option<&[u8]> {
-        self.buffer.get(self.at..self.body_at + self.found.inline_bytes)
+        self.buffer.as_ref()?.get(self.at..self.body_at + self.found.inline_bytes)
     }
 }
 
@@ -97,7 +106,15 @@ async fn load(
     if let Some(buffer) = from_memory(store, location) {
         return Ok(Loaded::verify(buffer, 0, location, generation)?);
     }
-    let (start, length) = span(store, location, bytes);
+    let offset = location * UNIT_BYTES;
+    let (buffer, at) = read_span(store, offset, bytes).await?;
+    Ok(Loaded::verify(buffer, at, location, generation)?)
+}
+
+/// Reads `bytes` bytes at `offset` of the data from the device, and what shares its blocks; returns
+/// also where they begin.
+async fn read_span(store: &Store, offset: u64, bytes: u64) -> Result<(Buffer, usize), Failure> {
+    let (start, length) = span(store, offset, bytes);
     let mut buffer = Buffer::new(length);
     let read = match store.read_now(start, &mut buffer) {
         Some(outcome) => outcome,
@@ -110,7 +127,42 @@ async fn load(
     let read = read.map_err(|error| Failure::Refused(store.failed("read", &error)))?;
     store.counts.read(read as u64);
     buffer.set_len(read);
-    Ok(Loaded::verify(buffer, (location * UNIT_BYTES - start) as usize, location, generation)?)
+    Ok((buffer, (offset - start) as usize))
+}
+
+/// A part of a record in memory; nothing is verified.
+struct Part {
+    buffer: Buffer,
+    at: usize,
+    bytes: usize,
+}
+
+impl Part {
+    /// Reads bytes `from..from + bytes` of the record at `location`.
+    async fn read(
+        store: &Store,
+        location: u64,
+        from: usize,
+        bytes: usize,
+    ) -> Result<Self, Failure> {
+        let pending = store.log.read_pending(location * UNIT_BYTES, |data, at| {
+            let found = data.read(at + from..at + from + bytes)?;
+            let mut buffer = Buffer::new(found.len());
+            buffer.copy_from_slice(found);
+            Some(buffer)
+        });
+        let (buffer, at) = match pending {
+            Some(buffer) => (buffer, 0),
+            None => read_span(store, location * UNIT_BYTES + from as u64, bytes as u64).await?,
+        };
+        Ok(Self { buffer, at, bytes })
+    }
+
+    /// As many of the bytes as there are.
+    fn bytes(&self) -> &[u8] {
+        let end = (self.at + self.bytes).min(self.buffer.len());
+        self.buffer.get(self.at..end).unwrap_or_default()
+    }
 }
 
 /// The same for the keeper: on its thread.
@@ -128,7 +180,7 @@ fn load_place_blocking(
     if let Some(buffer) = from_memory(store, location) {
         return Ok(Loaded::verify(buffer, 0, location, generation)?);
     }
-    let (start, length) = span(store, location, bytes);
+    let (start, length) = span(store, location * UNIT_BYTES, bytes);
     let buffer = read_data(store, start, length)
         .map_err(|error| Failure::Refused(store.failed("read", &error)))?;
     let at = (location * UNIT_BYTES - start) as usize;
@@ -199,7 +251,9 @@ pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<OpenObj
         starts,
         inline_start: at,
         fragment: None,
-        _held: held,
+        front: None,
+        is_thrifty: false,
+        held,
     };
     Ok(Some(OpenObject { record, reader: Box::new(reader) }))
 }
@@ -214,8 +268,13 @@ struct RingReader {
     starts: Vec<u64>,
     /// Start of the bytes in the record itself.
     inline_start: u64,
+    /// The fragment that was read last.
     fragment: Option<(usize, Loaded)>,
-    _held: Held,
+    /// The same without its body.
+    front: Option<(usize, Surroundings)>,
+    /// It keeps no part of the body: each read reads a block of it.
+    is_thrifty: bool,
+    held: Held,
 }
 
 /// Segments that are not overwritten while an object in them is being read (see
@@ -236,6 +295,13 @@ impl Held {
         let are_held = generations.is_empty() || store.segments.hold(&generations);
         let held = are_held.then(|| Self { store: Arc::clone(store), generations });
         held.filter(|_| fragments.iter().all(is_there))
+    }
+
+    /// Holds one more; `false` if it is not there any more.
+    fn add(&mut self, generation: u64) -> bool {
+        let is_held = self.store.segments.hold(&[generation]);
+        self.generations.extend(is_held.then_some(generation));
+        is_held
     }
 }
 
@@ -263,11 +329,14 @@ impl RingReader {
 
     async fn read_some(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
         let Some((at, in_extent)) = self.locate(offset) else { return Ok(0) };
+        if self.is_thrifty {
+            let bytes = buf.len().min(usize::try_from(in_extent).unwrap_or(usize::MAX));
+            return self.read_in_block(at, buf.get_mut(..bytes).unwrap_or_default()).await;
+        }
         let (start, body) = if at >= self.inline_start {
             (self.inline_start, self.loaded.body())
         } else {
-            let number = self.starts.partition_point(|start| *start <= at).saturating_sub(1);
-            let start = self.starts.get(number).copied().unwrap_or(0);
+            let (number, start) = self.fragment_at(at);
             (start, self.fragment(number).await?.body())
         };
         let rest = usize::try_from(at - start)
@@ -280,6 +349,81 @@ impl RingReader {
         };
         to.copy_from_slice(from);
         Ok(bytes)
+    }
+
+    /// The fragment that has byte `at` of the stored ones: its number and its start.
+    fn fragment_at(&self, at: u64) -> (usize, u64) {
+        let number = self.starts.partition_point(|start| *start <= at).saturating_sub(1);
+        (number, self.starts.get(number).copied().unwrap_or(0))
+    }
+
+    /// Reads bytes of a single block, at `at` of the stored ones, and keeps nothing of it.
+    async fn read_in_block(&mut self, at: u64, buf: &mut [u8]) -> Result<usize, Failure> {
+        let start = if at >= self.inline_start {
+            self.inline_start
+        } else {
+            let (number, start) = self.fragment_at(at);
+            self.read_front(number).await?;
+            start
+        };
+        let (found, body_at) = match &self.front {
+            Some((_, found)) if at < self.inline_start => (found, found.bytes()),
+            // URL and head have been taken from it.
+            _ => (&self.loaded.found, self.loaded.body_at - self.loaded.at),
+        };
+        let in_body = usize::try_from(at - start).map_err(|_| Corrupt("lengths"))?;
+        let block = self.block(found, body_at, in_body / BLOCK_BYTES).await?;
+        let rest = block.bytes().get(in_body % BLOCK_BYTES..).unwrap_or_default();
+        let bytes = rest.len().min(buf.len());
+        let (Some(to), Some(from)) = (buf.get_mut(..bytes), rest.get(..bytes)) else {
+            return Ok(0);
+        };
+        to.copy_from_slice(from);
+        if bytes == 0 { Err(Corrupt("lengths").into()) } else { Ok(bytes) }
+    }
+
+    /// Reads and verifies a block of the body, which begins at byte `body_at` of its record.
+    async fn block(
+        &self,
+        found: &Surroundings,
+        body_at: usize,
+        number: usize,
+    ) -> Result<Part, Failure> {
+        let from = number * BLOCK_BYTES;
+        let bytes = found.inline_bytes.saturating_sub(from).min(BLOCK_BYTES);
+        let Place { location, generation, .. } = found.place;
+        let block = Part::read(&self.store, location, body_at + from, bytes).await;
+        self.is_held(location, generation)?;
+        let block = block?;
+        found.verify_block(number, block.bytes())?;
+        Ok(block)
+    }
+
+    /// Sees to it that `front` is that of this fragment.
+    async fn read_front(&mut self, number: usize) -> Result<(), Failure> {
+        if self.front.as_ref().is_some_and(|(held, _)| *held == number) {
+            return Ok(());
+        }
+        let fragment = *self.loaded.found.fragments.get(number).ok_or(Corrupt("lengths"))?;
+        let Fragment { location, generation, record_bytes, .. } = fragment;
+        let bytes = FRONT_BYTES.min(record_bytes as usize);
+        let front = Part::read(&self.store, location, 0, bytes).await;
+        self.is_held(location, generation)?;
+        let found = Surroundings::decode(front?.bytes())?;
+        let is_there = found.place.location == location && found.place.generation == generation;
+        if !is_there || !is_fragment(&found, number, &fragment, &self.loaded.found) {
+            return Err(Corrupt("another fragment").into());
+        }
+        self.front = Some((number, found));
+        Ok(())
+    }
+
+    /// `Busy` if too much waited for readers: nothing is wrong with the directory.
+    fn is_held(&self, location: u64, generation: u64) -> Result<(), Failure> {
+        if self.store.generation_at(location) != generation {
+            return Err(Failure::Refused(SchemeError::Busy("its place is needed")));
+        }
+        Ok(())
     }
 
     async fn fragment(&mut self, number: usize) -> Result<&Loaded, Failure> {
@@ -295,12 +439,9 @@ impl RingReader {
     async fn load_fragment(&self, number: usize, fragment: Fragment) -> Result<Loaded, Failure> {
         let Fragment { location, generation, record_bytes, .. } = fragment;
         let loaded = load(&self.store, location, generation, record_bytes.into()).await;
-        // Too much waited for readers: nothing is wrong with the directory.
-        if self.store.generation_at(location) != generation {
-            return Err(Failure::Refused(SchemeError::Busy("its place is needed")));
-        }
+        self.is_held(location, generation)?;
         let loaded = loaded?;
-        if is_fragment(&loaded, number, &fragment, &self.loaded) {
+        if is_fragment(&loaded.found, number, &fragment, &self.loaded.found) {
             Ok(loaded)
         } else {
             Err(Corrupt("another fragment").into())
@@ -309,12 +450,17 @@ impl RingReader {
 }
 
 /// Whether a record is this fragment of an object.
-fn is_fragment(loaded: &Loaded, number: usize, fragment: &Fragment, object: &Loaded) -> bool {
-    loaded.found.kind == Kind::Fragment
-        && loaded.found.checksum == fragment.checksum
-        && loaded.found.record.key == object.found.record.key
-        && loaded.found.fragment_number as usize == number
-        && loaded.found.inline_bytes == fragment.bytes as usize
+fn is_fragment(
+    found: &Surroundings,
+    number: usize,
+    fragment: &Fragment,
+    object: &Surroundings,
+) -> bool {
+    found.kind == Kind::Fragment
+        && found.checksum == fragment.checksum
+        && found.record.key == object.record.key
+        && found.fragment_number as usize == number
+        && found.inline_bytes == fragment.bytes as usize
 }
 
 /// Whether all fragments of an object that begin at a location that `is_in_doubt` are there, and
@@ -331,7 +477,7 @@ pub(crate) fn has_fragments(
         let Fragment { location, generation, record_bytes, .. } = *fragment;
         !is_in_doubt(location)
             || load_place_blocking(store, location, generation, record_bytes.into())
-                .is_ok_and(|loaded| is_fragment(&loaded, number, fragment, &object))
+                .is_ok_and(|loaded| is_fragment(&loaded.found, number, fragment, &object.found))
     })
 }
 
@@ -357,9 +503,26 @@ impl Reader for RingReader {
         rest.get(..bytes).unwrap_or_default()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        let fragments = self.loaded.found.fragments.iter();
+        let longest = fragments.map(|fragment| u64::from(fragment.record_bytes)).max();
+        let of_fragment = longest.filter(|_| !self.is_thrifty).unwrap_or(0);
+        self.loaded.memory_bytes() + of_fragment
+    }
+
+    fn let_go(&mut self) {
+        // The record is read again only if its place is not used for something else meanwhile.
+        if self.is_thrifty || !self.held.add(self.loaded.found.place.generation) {
+            return;
+        }
+        self.loaded.buffer = None;
+        self.fragment = None;
+        self.is_thrifty = true;
+    }
+
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
         Box::pin(async move {
-            if self.inline_start > 0 {
+            if self.inline_start > 0 || self.is_thrifty {
                 self.store.in_service()?;
             }
             match self.read_some(offset, buf).await {

@@ -368,13 +368,10 @@ pub(crate) fn read_data(store: &Store, offset: u64, bytes: usize) -> std::io::Re
     Ok(buffer)
 }
 
-/// Length of the units' area of a record of this class at this location, as it is to be read:
-/// offset in bytes, and length.
-pub(crate) fn span(store: &Store, location: u64, record_bytes: u64) -> (u64, usize) {
-    let offset = location * UNIT_BYTES;
+/// The area of `bytes` bytes at `offset` of the data, as it is to be read: offset and length.
+pub(crate) fn span(store: &Store, offset: u64, bytes: u64) -> (u64, usize) {
     let start = offset - offset % format::IO_BYTES;
-    let end =
-        (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
+    let end = (offset + bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
     (start, end.saturating_sub(start) as usize)
 }
 
@@ -394,6 +391,7 @@ impl From<Full> for SchemeError {
             Full::Segments => "segments wait to be reclaimed",
             Full::Pending => "the device cannot keep up",
             Full::TooLong => "too long for this directory",
+            Full::Closed => return Self::Down,
         })
     }
 }

@@ -240,7 +240,7 @@ async fn put(store: &Arc<Store>, plan: &Plan<'_>, body: &[u8]) -> Result<Appende
     let append = || store.put(plan, std::iter::once(body));
     match append() {
         Ok(appended) => return Ok(appended),
-        Err(Full::TooLong) => return Err(Full::TooLong.into()),
+        Err(never @ (Full::TooLong | Full::Closed)) => return Err(never.into()),
         Err(Full::Segments | Full::Pending) => {}
     }
     let full = |full: Full| {

@@ -14,7 +14,7 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::device::Pass;
+use super::device::{Pass, Stored};
 use super::dir::Dir;
 use super::purge;
 use super::slots::{Run, Tag, Taken};
@@ -161,6 +161,8 @@ pub(crate) struct Part {
     pub(crate) run: Run,
     pub(crate) data: Arc<AppendBuffer>,
     pub(crate) range: Range<usize>,
+    /// The buffer's memory, counted until it has been written.
+    pub(crate) stored: Option<Arc<Stored>>,
 }
 
 /// The end of a batch of writes.
@@ -188,10 +190,13 @@ pub(crate) fn write(
         publication,
         reply: Mutex::new(Some(reply)),
     });
-    for Part { run, data, range } in parts {
+    for Part { run, data, range, stored } in parts {
         let batch = Arc::clone(&batch);
         let offset = dir.device.geometry.offset(run.start);
-        dir.device.write(pass, offset, &data, range, move |outcome| batch.done(run, outcome));
+        dir.device.write(pass, offset, &data, range, move |outcome| {
+            batch.done(run, outcome);
+            drop(stored);
+        });
     }
     written
 }

@@ -30,6 +30,10 @@ const LOAD_DEPTH: u64 = 64;
 /// own.
 const WRITES_MAX: usize = 1024;
 
+/// Most bytes of objects that are being collected or written: beyond it none is begun, and one that
+/// needs more is given up. As with `coss`.
+const STORED_BYTES_MAX: u64 = 32 << 20;
+
 /// Why something was not read.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -77,6 +81,8 @@ pub(crate) struct Device {
     passes: AtomicUsize,
     /// Writes under way.
     writes: Arc<AtomicUsize>,
+    /// Bytes of all [`Stored`].
+    stored_bytes: AtomicU64,
     /// Those who wait until there are fewer.
     pub(crate) turns: Turns,
     pub(crate) health: Health,
@@ -88,6 +94,30 @@ pub(crate) struct Pass<'a>(&'a Device);
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         self.0.passes.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Memory of an object that is being collected or written, counted until it is dropped.
+pub(crate) struct Stored {
+    device: Arc<Device>,
+    bytes: u64,
+}
+
+impl Stored {
+    /// Counts `bytes`; `Busy` beyond the bound.
+    pub(crate) fn take(device: &Arc<Device>, bytes: usize) -> Result<Arc<Self>, SchemeError> {
+        let bytes = bytes as u64;
+        let stored = Self { device: Arc::clone(device), bytes };
+        if device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > STORED_BYTES_MAX {
+            return Err(device.shed("too much is being stored"));
+        }
+        Ok(Arc::new(stored))
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        self.device.stored_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -127,6 +157,7 @@ impl Device {
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
             writes,
+            stored_bytes: AtomicU64::new(0),
             turns: Turns::new(own.overload, capacity_bytes, room),
             health: Health::default(),
         }

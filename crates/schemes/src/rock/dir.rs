@@ -83,7 +83,7 @@ pub(crate) struct Dir {
     ids_reserved: u64,
     /// Changes of keys, counted under their locks.
     key_locks: [Mutex<u64>; KEY_LOCKS],
-    /// Slots that may be used: fewer than there are for some time after the disk was found full.
+    /// [`Slots::end`]: fewer than there are for some time after the disk was found full.
     usable_slots: AtomicU32,
     /// Holds the lock on the directory until it is closed.
     lock: Mutex<Option<OwnedFd>>,
@@ -158,8 +158,7 @@ impl Dir {
     pub(crate) fn take(&self, _pass: &Pass<'_>, wanted: u32) -> Result<Taken, SchemeError> {
         let mut slots = self.slots.lock();
         for _ in 0..EVICTIONS_PER_TAKE {
-            let has_room = slots.used().saturating_add(wanted) <= self.usable();
-            if has_room && let Some(taken) = slots.take(wanted) {
+            if let Some(taken) = slots.take(wanted) {
                 return Ok(taken);
             }
             if !self.rebuild.is_done() || !self.evict_one(&mut slots) {
@@ -226,6 +225,7 @@ impl Dir {
         *changes += 1;
         let mut slots = self.slots.lock();
         slots.chain(runs);
+        slots.set_written(runs.iter().map(|run| run.start + run.len).max().unwrap_or(0));
         let replaced = self.index.insert(key, entry).map(|old| {
             slots.add_stale(tag, old.file);
             (old.file, slots.runs(old.file, self.slots_of(old)))
@@ -260,12 +260,19 @@ impl Dir {
         }
     }
 
-    /// The disk is full, with less in the directory than configured: go on with the present size.
+    /// The disk is full, with less in the directory than configured: go on with the slots that have
+    /// their place there.
     pub(crate) fn note_failure(&self, error: &SchemeError) {
         if matches!(error, SchemeError::Busy(DISK_FULL)) {
-            let used = self.slots.lock().used();
-            self.usable_slots.fetch_min(used, Ordering::Relaxed);
+            let mut slots = self.slots.lock();
+            let end = slots.written_end().min(slots.end());
+            self.set_usable(&mut slots, end);
         }
+    }
+
+    fn set_usable(&self, slots: &mut Slots, end: u32) {
+        slots.set_end(end);
+        self.usable_slots.store(slots.end(), Ordering::Relaxed);
     }
 
     fn usable(&self) -> u32 {
@@ -279,7 +286,7 @@ impl Dir {
         let (usable, total) = (self.usable(), slots.total());
         if usable < total {
             let more = usable.saturating_add(total / RECOVERY_SHARE + 1);
-            self.usable_slots.store(more.min(total), Ordering::Relaxed);
+            self.set_usable(&mut slots, more);
         }
         if !self.rebuild.is_done() {
             return;

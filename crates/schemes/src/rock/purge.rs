@@ -15,6 +15,7 @@ use super::device::Pass;
 use super::dir::Dir;
 use super::rebuild::Rebuild;
 use super::slots::{Run, Tag};
+use crate::block::replied;
 
 /// A purge waits no longer than this for a write that is under way.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -65,7 +66,7 @@ pub(crate) async fn remove(dir: &Arc<Dir>, key: &Key) -> Result<bool, SchemeErro
             return Ok(was_there);
         }
         for write in step.writes {
-            write.await.unwrap_or(Err(SchemeError::Down))?;
+            replied(&*dir.device.file, write).await.unwrap_or(Err(SchemeError::Down))?;
         }
         if step.must_wait {
             let waited = tokio::time::timeout(WAIT_MAX, changed).await;

@@ -33,10 +33,14 @@ pub(crate) const WHOLE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// slots.
 const WINDOW_BYTES: usize = 256 << 10;
 
+/// The same for a reader that keeps none of it.
+const THRIFTY_BYTES: usize = 16 << 10;
+
 /// Opens the object of `key`.
 pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<OpenObject>, SchemeError> {
     dir.device.in_service()?;
     let index_key = IndexKey::from(key);
+    let mut failed = None;
     for _ in 0..OPEN_TRIES {
         let Some(entry) = dir.index.get(index_key) else { return Ok(None) };
         let corrupt = match RockReader::open(dir, key, entry).await {
@@ -48,7 +52,11 @@ pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<OpenObject>
             Err(Failure::Refused(error)) => return Err(error),
             Err(Failure::Corrupt(corrupt)) => corrupt,
         };
-        if dir.index.peek(index_key) == Some(entry) {
+        if dir.index.peek(index_key) != Some(entry) {
+            continue;
+        }
+        // An update may have rewritten the first slot during the read, and be done: look again.
+        if failed.replace(entry) == Some(entry) {
             dir.drop_bad(index_key, entry, corrupt);
             return Err(SchemeError::Corrupt(corrupt.0));
         }
@@ -75,8 +83,10 @@ pub(crate) struct RockReader {
     extents: Vec<Extent>,
     /// All slots of a short object. Of a long one the first slot, then the current window.
     parts: Vec<Part>,
-    /// Of a long object.
-    _held: Option<Held>,
+    /// It keeps only the first slot from one read to the next.
+    is_thrifty: bool,
+    /// Of a long object, and of one that is read again.
+    held: Option<Held>,
 }
 
 /// A chain whose slots are not used again while it is being read.
@@ -163,7 +173,8 @@ impl RockReader {
             record,
             extents: Vec::new(),
             parts,
-            _held: held,
+            is_thrifty: false,
+            held,
         };
         for (nth, part) in reader.parts.iter().enumerate() {
             // The very first slot is verified.
@@ -219,7 +230,8 @@ impl RockReader {
             return Ok(());
         }
         let slots = self.dir.slots_of(self.entry);
-        let ahead = (WINDOW_BYTES / self.shape.geometry.slot_bytes).max(1) as u32;
+        let window_bytes = if self.is_thrifty { THRIFTY_BYTES } else { WINDOW_BYTES };
+        let ahead = (window_bytes / self.shape.geometry.slot_bytes).max(1) as u32;
         let end = position.saturating_add(ahead).min(slots);
         self.parts.truncate(1); // the first slot stays
         let last = self.shape.geometry.disk_bytes(self.shape.payload_bytes(slots - 1));
@@ -333,9 +345,40 @@ impl Reader for RockReader {
         &self.extents
     }
 
+    fn memory_bytes(&self) -> u64 {
+        let kept = self.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
+        let is_whole =
+            self.parts.iter().map(|part| part.slots).sum::<u32>() == self.dir.slots_of(self.entry);
+        kept + if is_whole || self.is_thrifty { 0 } else { WINDOW_BYTES as u64 }
+    }
+
+    fn let_go(&mut self) {
+        if self.is_thrifty {
+            return;
+        }
+        if self.held.is_none() {
+            // Its slots are read again only if they are not used for something else meanwhile.
+            let Some((_, held)) = Held::take(&self.dir, &self.record.key, self.entry) else {
+                return;
+            };
+            self.held = Some(held);
+        }
+        // The first slot is not held: a purge overwrites it.
+        let first = self.parts.first().map(|part| slot(self.shape.geometry, part, 0));
+        let Some(first) = first.filter(|bytes| !bytes.is_empty()) else { return };
+        let mut bytes = Buffer::new(first.len());
+        bytes.copy_from_slice(first);
+        self.parts = vec![Part { position: 0, slots: 1, bytes }];
+        self.is_thrifty = true;
+    }
+
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
         Box::pin(async move {
-            match self.read_some(offset, buf).await {
+            let outcome = self.read_some(offset, buf).await;
+            if self.is_thrifty {
+                self.parts.truncate(1);
+            }
+            match outcome {
                 Ok(read) => Ok(read),
                 Err(Failure::Refused(error)) => Err(error),
                 Err(Failure::Corrupt(corrupt)) => {

@@ -76,6 +76,10 @@ pub(crate) struct Slots {
     used: u32,
     /// The start of the next search for free slots.
     cursor: u32,
+    /// Slots from here on are not given out: the disk had no room for them.
+    end: u32,
+    /// The file has been written up to here: these slots have their place on the disk.
+    written_end: u32,
     stale: HashTable<(Tag, u32)>,
     /// Chains that are being read.
     pub(crate) held: HeldChains,
@@ -90,6 +94,8 @@ impl Slots {
             total,
             used: total,
             cursor: 0,
+            end: total,
+            written_end: 0,
             stale: HashTable::new(),
             held: HeldChains::default(),
         }
@@ -101,6 +107,26 @@ impl Slots {
 
     pub(crate) fn used(&self) -> u32 {
         self.used
+    }
+
+    /// Slots are given out below this one.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// From now on slots below `end` are given out, at most all.
+    pub(crate) fn set_end(&mut self, end: u32) {
+        self.end = end.min(self.total);
+    }
+
+    /// All slots that have been written lie below this one.
+    pub(crate) fn written_end(&self) -> u32 {
+        self.written_end
+    }
+
+    /// The file reaches to `end`.
+    pub(crate) fn set_written(&mut self, end: u32) {
+        self.written_end = self.written_end.max(end.min(self.total));
     }
 
     /// Bytes of memory in use.
@@ -123,8 +149,12 @@ impl Slots {
         }
         let mut missing = wanted - taken.runs.iter().map(|run| run.len).sum::<u32>();
         while missing > 0 {
-            // There are enough, so that going round once at most finds them.
-            let run = self.next_run(self.cursor, missing).or_else(|| self.next_run(0, missing))?;
+            // There are enough in all, but perhaps not below the end.
+            let next = self.next_run(self.cursor, missing).or_else(|| self.next_run(0, missing));
+            let Some(run) = next else {
+                self.untake(&taken.runs);
+                return None;
+            };
             self.take_run(run, &mut taken);
             missing -= run.len;
         }
@@ -160,6 +190,10 @@ impl Slots {
             word = *self.free.get(at)?;
         }
         let start = at as u32 * 64 + word.trailing_zeros();
+        if start >= self.end {
+            return None;
+        }
+        let max = max.min(self.end - start);
         let mut len = 0;
         while len < max {
             let next = start + len;
@@ -185,6 +219,16 @@ impl Slots {
         match taken.runs.last_mut() {
             Some(last) if last.start + last.len == run.start => last.len += run.len,
             _ => taken.runs.push(run),
+        }
+    }
+
+    /// Slots that have just been taken, and not been chained, are free again.
+    fn untake(&mut self, runs: &[Run]) {
+        for slot in runs.iter().flat_map(|run| run.start..run.start + run.len) {
+            if let Some(word) = self.free.get_mut(slot as usize / 64) {
+                *word |= 1 << (slot % 64);
+                self.used -= 1;
+            }
         }
     }
 
@@ -356,6 +400,26 @@ mod tests {
         assert_eq!((slots.used(), slots.take(1)), (200, None));
         assert_eq!(slots.runs(174, 28), [run(174, 26), run(1, 2)]);
         assert_eq!(slots.runs(3, 70), [run(3, 47)], "slots used again lead elsewhere, and not far");
+    }
+
+    #[test]
+    fn slots_that_the_disk_has_no_room_for_are_not_given_out() {
+        let mut slots = free(200);
+        slots.take(60).expect("room");
+        slots.set_written(60);
+        slots.set_end(slots.written_end());
+        slots.give_back_stale(10, tag(7));
+        slots.give_back(&[run(20, 3)]);
+        assert_eq!(slots.take(5), None, "four are free below 60, and 140 behind");
+        assert_eq!((slots.used(), slots.stale_of(tag(7))), (56, vec![10]), "as before");
+        let taken = slots.take(4).expect("room");
+        assert_eq!(taken.runs, [run(10, 1), run(20, 3)]);
+        assert_eq!(taken.covered, [(tag(7), 10)]);
+        assert_eq!(slots.take(1), None);
+        slots.set_end(62);
+        assert_eq!(slots.take(2).expect("room").runs, [run(60, 2)]);
+        slots.set_end(1000);
+        assert_eq!((slots.end(), slots.take(138).expect("room").runs), (200, vec![run(62, 138)]));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::format::{self, Corrupt, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, S
 use super::purge;
 use super::reader;
 use super::slots::Tag;
+use crate::block::replied;
 
 /// How often it is tried again because the object changed meanwhile; then the object is removed.
 const TRIES: usize = 4;
@@ -86,7 +87,7 @@ async fn try_update(
     };
     dir.device.wait_for_turn().await?;
     let Some(written) = submit(dir, key, entry, changes, new)? else { return Ok(Tried::Changed) };
-    written.await.unwrap_or(Err(SchemeError::Down))?;
+    replied(&*dir.device.file, written).await.unwrap_or(Err(SchemeError::Down))?;
     Ok(Tried::Done)
 }
 
@@ -183,19 +184,30 @@ fn submit(
     Ok(Some(written))
 }
 
-/// The object is in the index again, unless it could not be written or another one has taken its
-/// place.
-fn put_back(dir: &Dir, key: IndexKey, entry: FileEntry, is_written: bool) {
-    {
+/// The object is in the index again, unless it could not be written. If a younger one has taken its
+/// place meanwhile it is overwritten: or else a crash could bring it back when the younger one has
+/// been evicted.
+pub(super) fn put_back(dir: &Arc<Dir>, key: IndexKey, entry: FileEntry, is_written: bool) {
+    let tag = Tag::from(key);
+    let replaced = {
         let mut changes = dir.lock_key(key);
         *changes += 1;
         let mut slots = dir.slots.lock();
-        if is_written && dir.index.peek(key).is_none() {
-            dir.index.insert(key, entry);
-            slots.forget_stale(Tag::from(key), entry.file);
-        } else {
-            dir.retire(&mut slots, key, entry);
+        match dir.index.peek(key) {
+            Some(_) => Some(slots.runs(entry.file, dir.slots_of(entry))),
+            None if is_written => {
+                dir.index.insert(key, entry);
+                slots.forget_stale(tag, entry.file);
+                None
+            }
+            None => {
+                dir.retire(&mut slots, key, entry);
+                None
+            }
         }
+    };
+    if let Some(runs) = replaced {
+        purge::discard(dir, tag, entry.file, runs);
     }
     dir.changed.notify_waiters();
 }

@@ -14,7 +14,7 @@ use humboldt_store::scheme::{Extent, IoFuture, Place, Record, RecordKind, Scheme
 use humboldt_sys::append_buffer::{AppendBuffer, Region};
 
 use super::chain::{self, Chain, Part, Publication};
-use super::device::Pass;
+use super::device::{Device, Pass, Stored};
 use super::dir::{Dir, flags};
 use super::format::{
     self, EXTENTS_MAX, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, SlotHeader,
@@ -23,12 +23,15 @@ use super::format::{
 use super::purge;
 use super::reader::WHOLE_BYTES_MAX;
 use super::slots::Run;
+use crate::block::replied;
 
 /// Longest body that is written when it is complete, instead of being followed while it arrives.
 pub(crate) const WHOLE_AT_END_BYTES_MAX: u64 = 128 * 1024;
 
 /// Slots in memory, in the form that they have on disk: full ones and one that is being filled.
 struct Slab {
+    /// `None` in place of a slab that has been handed over.
+    stored: Option<Arc<Stored>>,
     buffer: Arc<AppendBuffer>,
     region: Region,
     /// Position in the chain of the first slot here.
@@ -40,12 +43,17 @@ struct Slab {
 }
 
 impl Slab {
-    fn new(geometry: Geometry, slots: usize, base: u32) -> Result<Self, SchemeError> {
-        let slots = slots.clamp(1, most_slots(geometry));
-        let bytes = slots * geometry.slot_bytes;
+    fn new(device: &Arc<Device>, slots: usize, base: u32) -> Result<Self, SchemeError> {
+        let slots = slots.clamp(1, most_slots(device.geometry));
+        let bytes = slots * device.geometry.slot_bytes;
+        let stored = Some(Stored::take(device, bytes)?);
+        Ok(Self { stored, ..Self::uncounted(bytes, base)? })
+    }
+
+    fn uncounted(bytes: usize, base: u32) -> Result<Self, SchemeError> {
         let buffer = AppendBuffer::new(bytes);
         let region = buffer.reserve(bytes).ok_or(SchemeError::Busy("no memory"))?;
-        Ok(Self { buffer, region, base, full: 0, fill: 0 })
+        Ok(Self { stored: None, buffer, region, base, full: 0, fill: 0 })
     }
 
     fn slots(&self, geometry: Geometry) -> usize {
@@ -60,8 +68,8 @@ impl Slab {
     }
 
     /// Twice the room, with everything in it.
-    fn grow(&mut self, geometry: Geometry) -> Result<(), SchemeError> {
-        let mut larger = Self::new(geometry, self.slots(geometry) * 2, self.base)?;
+    fn grow(&mut self, device: &Arc<Device>) -> Result<(), SchemeError> {
+        let mut larger = Self::new(device, self.slots(device.geometry) * 2, self.base)?;
         let len = self.region.len().min(larger.region.len());
         larger.region[..len].copy_from_slice(&self.region[..len]);
         (larger.full, larger.fill) = (self.full, self.fill);
@@ -129,7 +137,7 @@ impl RockWriter {
         let mut writer = Self {
             id: dir.new_id()?,
             chain: Chain::new(dir, IndexKey::from(&record.key)),
-            slab: Slab::new(geometry, slots, 0)?,
+            slab: Slab::new(&dir.device, slots, 0)?,
             dir: Arc::clone(dir),
             geometry,
             record,
@@ -177,7 +185,7 @@ impl RockWriter {
             if self.slab.slots(geometry) >= most_slots(geometry) {
                 return Ok(false);
             }
-            self.slab.grow(geometry)?;
+            self.slab.grow(&self.dir.device)?;
         }
         let is_first = self.slab.base == 0 && self.slab.full == 0;
         // The first of several slots leaves some room for a longer head: the excess moves on.
@@ -234,11 +242,8 @@ impl RockWriter {
     async fn write_slab(&mut self) -> Result<(), SchemeError> {
         self.dir.device.check_timeout()?;
         self.dir.device.wait_for_turn().await?;
-        let next = Slab::new(
-            self.geometry,
-            usize::MAX,
-            self.slab.base + self.slab.slots(self.geometry) as u32,
-        )?;
+        let base = self.slab.base + self.slab.slots(self.geometry) as u32;
+        let next = Slab::new(&self.dir.device, usize::MAX, base)?;
         let mut slab = std::mem::replace(&mut self.slab, next);
         // All slots of it are full.
         slab.full += 1;
@@ -255,7 +260,7 @@ impl RockWriter {
             chain::write(&self.chain, &pass, parts, None)
         };
         self.place = None;
-        written.await.unwrap_or(Err(SchemeError::Down))
+        replied(&*self.dir.device.file, written).await.unwrap_or(Err(SchemeError::Down))
     }
 
     /// Finds slots for those of a slab, without the first `skipped`, and seals them. `chain` is the
@@ -302,7 +307,10 @@ impl RockWriter {
             ranges.push((*run, start..end));
         }
         let _ = slab.region.publish();
-        let part = |(run, range)| Part { run, data: Arc::clone(&slab.buffer), range };
+        let part = |(run, range)| {
+            let stored = slab.stored.clone();
+            Part { run, data: Arc::clone(&slab.buffer), range, stored }
+        };
         Ok(ranges.into_iter().map(part).collect())
     }
 
@@ -332,7 +340,7 @@ impl RockWriter {
             self.submit(&pass, body_bytes)?
         };
         self.place = None;
-        written.await.unwrap_or(Err(SchemeError::Down))
+        replied(&*self.dir.device.file, written).await.unwrap_or(Err(SchemeError::Down))
     }
 
     /// Writes the rest, and the first slot, and has the object published when that is done.
@@ -347,7 +355,7 @@ impl RockWriter {
         let (Some(slots), Some(size_units)) = (shape.slots(), shape.size_units()) else {
             return Err(too_long);
         };
-        let empty = Slab::new(self.geometry, 1, 0)?;
+        let empty = Slab::uncounted(1, 0)?;
         let mut slab = std::mem::replace(&mut self.slab, empty);
         let parts = match self.first.take() {
             None => {
@@ -386,7 +394,7 @@ impl RockWriter {
         let mut region = data.reserve(first.len()).ok_or(SchemeError::Busy("no memory"))?;
         region.copy_from_slice(&first);
         let _ = region.publish();
-        let first = Part { run, data, range: 0..self.geometry.slot_bytes };
+        let first = Part { run, data, range: 0..self.geometry.slot_bytes, stored: None };
         Ok(std::iter::once(first).chain(rest).collect())
     }
 }

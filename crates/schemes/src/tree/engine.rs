@@ -87,8 +87,9 @@ impl Drop for Opened {
 
 /// Does file operations for a directory. Shared by all cores, called on any thread.
 ///
-/// [`EngineError::Shed`] is returned only by operations that begin something: `read_file`,
-/// `write_file`, `open`. Later operations of the same object are not shed.
+/// [`EngineError::Shed`] is an answer to operations that begin something: `read_file`,
+/// `write_file`, `open`. Later operations of the same object get it only when the engine's last
+/// bound is reached: the object's file stays as it is.
 pub(crate) trait Engine: Send + Sync {
     /// Whether everything is done at once, blocking the caller.
     fn blocks(&self) -> bool {

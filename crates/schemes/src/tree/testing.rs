@@ -109,13 +109,13 @@ impl Scripted {
 
     fn submit<T: Send + 'static>(
         &self,
-        begins: bool,
+        may_be_shed: bool,
         work: impl FnOnce(Option<EngineError>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
         {
             let mut state = self.queue.0.lock();
             let pct = state.faults.shed_pct;
-            if begins && state.dice.below(100) < pct {
+            if may_be_shed && state.dice.below(100) < pct {
                 return Operation::done(Err(EngineError::Shed));
             }
         }
@@ -178,14 +178,14 @@ impl Engine for Scripted {
         buffer: Vec<u8>,
     ) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.submit(false, move |error| {
+        self.submit(true, move |error| {
             or(error, || blocking::read_buffer(&handle, offset, len, buffer))
         })
     }
 
     fn write(&self, handle: &Handle, offset: u64, mut bytes: Vec<u8>) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.submit(false, move |error| {
+        self.submit(true, move |error| {
             bytes.truncate(if error.is_some() { bytes.len() / 2 } else { bytes.len() });
             let outcome = blocking::write_buffer(&handle, offset, bytes);
             or(error, || outcome)

@@ -172,7 +172,7 @@ impl TreeWriter {
                 self.file.begin();
                 let opening = self.dir.engine.open(self.file.number(), OpenFor::Creating, keep);
                 self.place = None;
-                let handle = opening.await.map_err(|error| self.failed("create", error))?;
+                let handle = opening.await.map_err(|error| self.first_failed("create", error))?;
                 self.handle.insert(handle).clone()
             }
         };
@@ -204,15 +204,20 @@ impl TreeWriter {
                 writing.await
             }
         };
-        outcome.map_err(|error| self.failed("write", error))?;
+        outcome.map_err(|error| self.first_failed("write", error))?;
         self.written_bytes = len as u64;
         Ok(())
     }
 
-    fn failed(&self, operation: &str, error: EngineError) -> SchemeError {
+    /// The operation that makes the file has failed. If it was shed there is no file.
+    fn first_failed(&self, operation: &str, error: EngineError) -> SchemeError {
         if error == EngineError::Shed {
             self.file.not_begun();
         }
+        self.failed(operation, error)
+    }
+
+    fn failed(&self, operation: &str, error: EngineError) -> SchemeError {
         if matches!(error, EngineError::System(Errno::NOSPC | Errno::DQUOT)) {
             // Earlier writes had room.
             let refused_bytes = self.file.counted_bytes().saturating_sub(self.written_bytes);

@@ -196,3 +196,40 @@ fn a_stripe_without_a_table_is_evicted_whole() {
     let whole = (0..150).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 100_000)).count() as u64;
     assert_eq!((whole, store.coss().stats().errors), (held, 0));
 }
+
+#[test]
+fn an_answer_without_a_place_in_larger_blocks_gives_way_to_no_older_one() {
+    let mut store = Store::new(8, |options| options.own.block_bytes = Some(512));
+    let last = store.coss().dir.geometry.stripes - 1;
+    store.fill_up_to(last);
+    (0..60).for_each(|i| store.put(&url(i), 1, 600));
+    store.fill_up_to(0);
+    (0..60).for_each(|i| store.put(&url(i), 2, 600));
+    store.fill_up_to(2);
+    store.settle();
+    assert_eq!(store.slot(&url(0)), 0);
+    store.options.own.block_bytes = Some(4096);
+    store.crash();
+    let seen = (0..60).map(|i| store.see(&url(i)));
+    let (newer, older) = seen.fold((0, 0), |(newer, older), seen| match seen {
+        Seen::Whole(2, _) => (newer + 1, older),
+        Seen::Whole(1, _) => (newer, older + 1),
+        _ => (newer, older),
+    });
+    assert!((1..60).contains(&newer) && older == 0, "{newer} newer, {older} older");
+}
+
+#[test]
+fn behind_the_end_of_a_full_disk_nothing_is_lost_but_once() {
+    let store = Store::new(8, |_| ());
+    store.fill_up_to(4);
+    store.coss().dir.log.lock().end_at(&store.coss().dir, 5);
+    for i in 0..60 {
+        store.put(&url(i), 1, 100_000);
+        assert!(store.slot(&url(i)) < 5);
+    }
+    store.settle();
+    let held = (0..60).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 100_000)).count();
+    assert!((35..55).contains(&held), "five stripes have room for 50: {held}");
+    assert!(store.slot(&url(59)) < 5 && store.see(&url(0)) == Seen::Nothing);
+}

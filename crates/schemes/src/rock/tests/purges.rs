@@ -6,6 +6,7 @@ use super::*;
 use crate::rock::chain::Chain;
 use crate::rock::refill;
 use crate::rock::slots::Tag;
+use crate::rock::update::put_back;
 use humboldt_store::index::IndexKey;
 
 const SMALL: u64 = 64 * SLOT as u64;
@@ -65,6 +66,26 @@ fn an_older_version_does_not_come_back_when_the_younger_is_evicted() {
         assert!([Seen::Nothing, Seen::Whole(2, 9000)].contains(&see(&*rock, "http://v/")));
         rock.close().expect("closed");
     }
+}
+
+#[test]
+fn an_update_that_a_younger_object_has_overtaken_leaves_nothing_that_could_come_back() {
+    let place = Place::new(8 << 20);
+    let rock = place.bare();
+    let (url, index_key) = ("http://a/", IndexKey::from(&key("http://a/")));
+    store(&rock, url, 1, 5000);
+    let dir = &rock.dir;
+    // As an update does while it writes.
+    let entry = dir.index.remove(index_key).expect("stored");
+    dir.slots.lock().add_stale(Tag::from(index_key), entry.file);
+    store(&rock, url, 2, 5000);
+    put_back(dir, index_key, entry, true);
+    wait_for_used(&rock, 1);
+    assert_eq!(dir.slots.lock().stale_of(Tag::from(index_key)), []);
+    let at = dir.device.geometry.offset(entry.file) as usize;
+    drop(rock);
+    assert!(place.bytes()[at..at + 512].iter().all(|byte| *byte == 0), "it is overwritten");
+    assert_eq!(see(&*place.open(), url), Seen::Whole(2, 5000));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use humboldt_store::scheme::SchemeError;
 
 use super::*;
 use crate::battery::{body, record};
+use crate::health::DISK_FULL;
 
 #[test]
 fn an_object_is_written_with_one_write_and_read_with_one_read() {
@@ -36,6 +37,74 @@ fn write_amplification_of_13_kib_objects_is_small() {
     assert!(stats.evictions > 1000);
     let amplification = stats.write_bytes as f64 / stats.object_bytes as f64;
     assert!(amplification < 1.3, "{amplification}");
+}
+
+#[test]
+fn objects_that_are_collected_are_bounded_by_their_bytes() {
+    let place = Place::new(256 << 20);
+    let rock = place.open();
+    let create = |i| run(rock.create(record(&format!("http://a/{i}"), 1), Some(900_000))).ok();
+    let writers: Vec<_> = (0..100).map_while(create).collect();
+    assert!((33..38).contains(&writers.len()), "32 MiB: {}", writers.len());
+    assert_eq!(rock.stats().shed, 1);
+    drop(writers);
+    // They are counted until they are written, and no longer.
+    (0..60).for_each(|i| store(&*rock, &format!("http://b/{i}"), 1, 900_000));
+}
+
+#[test]
+fn a_full_disk_is_used_as_far_as_it_has_room() {
+    let place = Place::new(64 << 20);
+    let rock = place.bare();
+    let fill = |name: &str, of: u64| {
+        (0..of).for_each(|i| store(&rock, &format!("http://{name}/{i}"), 1, 9000));
+    };
+    let slots_of_file = || (place.bytes().len() / SLOT) as u64;
+    fill("first", 100);
+    rock.dir.note_failure(&SchemeError::Busy(DISK_FULL));
+    fill("second", 150);
+    assert!((99..=101).contains(&slots_of_file()), "{}", slots_of_file());
+    let objects = rock.stats().objects;
+    assert!((90..=100).contains(&objects) && count(&rock, "second", 150) == objects, "{objects}");
+    // Little by little it tries again.
+    for _ in 0..10 {
+        run(rock.maintain()).expect("maintenance");
+    }
+    fill("third", 150);
+    assert!((120..160).contains(&slots_of_file()), "{}", slots_of_file());
+    rock.close().expect("closed");
+    drop(rock);
+    let rock = place.bare();
+    wait_for_rebuild(&rock);
+    rock.dir.note_failure(&SchemeError::Busy(DISK_FULL));
+    let before = slots_of_file();
+    (0..150).for_each(|i| store(&rock, &format!("http://fourth/{i}"), 1, 9000));
+    assert_eq!(slots_of_file(), before, "a start knows what the file has");
+}
+
+#[test]
+fn a_reader_that_has_let_go_reads_the_same() {
+    let place = Place::new(8 << 20);
+    let rock = place.open();
+    for len in [9_000, 40_000, 900_000, 1_500_000] {
+        let url = format!("http://a/{len}");
+        store(&*rock, &url, 1, len);
+        let mut reader = run(rock.open(&key(&url))).expect("no error").expect("stored").reader;
+        let kept = reader.memory_bytes();
+        reader.let_go();
+        let left = reader.memory_bytes();
+        assert!(left <= SLOT as u64 && left <= kept, "{len}: {left} of {kept}");
+        remove(&*rock, &url);
+        // All slots are used again meanwhile.
+        (0..600).for_each(|i| store(&*rock, &format!("http://other/{len}/{i}"), 1, 9000));
+        let (mut read, mut buf) = (Vec::new(), vec![0; 20_000]);
+        while (read.len() as u64) < len {
+            let got = run(reader.read(read.len() as u64, &mut buf)).expect("it is held");
+            assert!(got > 0 && reader.memory_bytes() == left);
+            read.extend_from_slice(&buf[..got]);
+        }
+        assert!(read == body(&url, 1, 0, len), "{len}");
+    }
 }
 
 /// A directory in which every other slot is free.
