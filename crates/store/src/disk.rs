@@ -444,11 +444,11 @@ impl DiskHit {
     }
 
     /// Counts the memory that the open object keeps, or has it given up when there is no room for
-    /// it: the client for whom it is read may be slow. To be called before the first read of a part
-    /// of the body.
+    /// it: the client for whom it is read, or a server that is asked about it first, may be slow.
+    /// To be called when it is known that the body will not be read at once.
     pub fn count_memory(&mut self, cache: &Cache) {
         let bytes = self.reader.memory_bytes();
-        if bytes == 0 {
+        if bytes == 0 || self.kept.is_some() {
             return;
         }
         self.kept = cache.tier().reserve(bytes, 0);

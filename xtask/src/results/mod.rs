@@ -55,7 +55,7 @@ struct Table {
     folder: Option<&'static str>,
 }
 
-const TABLES: [Table; 14] = [
+const TABLES: [Table; 17] = [
     Table { name: "schemes", make: schemes::schemes, folder: Some("schemes") },
     Table { name: "schemes-order", make: schemes::order, folder: None },
     Table { name: "others", make: schemes::others, folder: None },
@@ -74,6 +74,9 @@ const TABLES: [Table; 14] = [
     Table { name: "tuning-steps", make: tuning::steps, folder: None },
     Table { name: "flatness", make: steady::flatness, folder: Some("flatness") },
     Table { name: "repeat", make: steady::repeat, folder: None },
+    Table { name: "mended", make: tuning::mended, folder: Some("mended") },
+    Table { name: "classic", make: steady::controllers, folder: Some("classic") },
+    Table { name: "scale", make: steady::scales, folder: Some("scale") },
 ];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {

@@ -1,7 +1,7 @@
 //! Whether a full store slows a cache down, and whether the same run gives the same figure again.
 
-use super::figures::{NOTHING, over, ratio, spread, table};
-use super::peaks::Group;
+use super::figures::{NOTHING, over, ratio, spread, table, with_hits};
+use super::peaks::{Group, Matrix};
 use super::{Inputs, Made};
 
 /// Full stores beside no store at all.
@@ -19,6 +19,39 @@ pub(super) fn flatness(inputs: &Inputs) -> Made {
         ]
     });
     let columns = ["subject", "#answers/s", "#÷ no disk here", "#published ÷ no disk", "#spread"];
+    Ok(Some(table(columns, rows)))
+}
+
+/// What the book's controller finds, beside ours in the table of the schemes.
+pub(super) fn controllers(inputs: &Inputs) -> Made {
+    let Some(classic) = inputs.matrix("classic")? else { return Ok(None) };
+    let robust = inputs.matrix("schemes")?;
+    let rows = classic.groups().iter().map(|group| {
+        let beside = robust.iter().flat_map(Matrix::groups);
+        let beside = beside.into_iter().find(|other| other.subject == group.subject);
+        [
+            group.subject.clone(),
+            beside.map_or(NOTHING.to_owned(), Group::shown),
+            group.shown(),
+            ratio(over(Some(group.mean_per_s()), beside.map(Group::mean_per_s))),
+        ]
+    });
+    Ok(Some(table(["subject", "#robust, answers/s", "#classic, answers/s", "#÷ robust"], rows)))
+}
+
+/// The same machine at two time scales.
+pub(super) fn scales(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix("scale")? else { return Ok(None) };
+    let rows = matrix.groups().iter().map(|group| {
+        let first = matrix.groups().iter().find(|other| other.subject == group.subject);
+        [
+            group.subject.clone(),
+            group.variant.clone(),
+            with_hits(&group.shown(), group.hit_ratio()),
+            ratio(over(Some(group.mean_per_s()), first.map(Group::mean_per_s))),
+        ]
+    });
+    let columns = ["subject", "conditions", "#answers/s · hits", "#÷ the first of the subject"];
     Ok(Some(table(columns, rows)))
 }
 
@@ -56,6 +89,20 @@ mod tests {
         assert_eq!(cells(&text, "humboldt:null"), ["1,000", "1.00", "1.00", "–"]);
         assert_eq!(cells(&text, "humboldt:coss"), ["900", "0.90", "0.98", "11.1 % (!)"]);
         assert_eq!(cells(&text, "humboldt:ring"), ["800", "0.80", "–", "–"]);
+    }
+
+    #[test]
+    fn controllers_and_scales_are_compared_within_a_subject() {
+        let files =
+            [("classic/index.csv", CSV), ("schemes/index.csv", CSV), ("scale/index.csv", CSV)];
+        let (_folder, alone) = inputs(&files[..1]);
+        let text = controllers(&alone).unwrap().unwrap();
+        assert_eq!(cells(&text, "humboldt:ring"), ["–", "800", "–"]);
+        let (_folder, inputs) = inputs(&files);
+        let text = controllers(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "humboldt:coss"), ["900", "900", "1.00"]);
+        let text = scales(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "humboldt:coss"), ["0.4 CPU", "900", "1.00"]);
     }
 
     #[test]

@@ -55,6 +55,37 @@ fn published(text: &str) -> String {
     }
 }
 
+/// The schemes before they were mended, and today.
+pub(super) fn mended(inputs: &Inputs) -> Made {
+    let Some(csv) = inputs.csv("mended/claims.csv")? else { return Ok(None) };
+    let mut rows = Vec::new();
+    for row in csv.rows() {
+        let (before_per_s, after_per_s) = (row.number("before_per_s")?, row.number("after_per_s")?);
+        let (before_hits, after_hits) =
+            (row.number("before_hit_ratio")?, row.number("after_hit_ratio")?);
+        let hits_per_s = |per_s: Option<f64>, hits: Option<f64>| Some(per_s? * hits?);
+        let factor =
+            over(hits_per_s(after_per_s, after_hits), hits_per_s(before_per_s, before_hits));
+        rows.push([
+            or_nothing(row.text("subject")?),
+            with_hits(&per_s(before_per_s), before_hits),
+            with_hits(&per_s(after_per_s), after_hits),
+            ratio(row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            ratio(factor),
+            or_nothing(row.text("repeats")?),
+        ]);
+    }
+    let columns = [
+        "subject",
+        "#answers/s before · hits",
+        "#answers/s today · hits",
+        "#factor",
+        "#factor of hits/s",
+        "#pairs",
+    ];
+    Ok(Some(table(columns, rows)))
+}
+
 /// A table for each subject: every step beside the one before it and beside the first.
 pub(super) fn steps(inputs: &Inputs) -> Made {
     let Some(csv) = inputs.csv("tuning/steps.csv")? else { return Ok(None) };
@@ -118,6 +149,16 @@ mod tests {
         assert_eq!(cells(&text, "noatime"), first);
         assert_eq!(cells(&text, "logs")[5..], ["1.20", "a little", "–"]);
         assert!(text.contains("a \\| b"));
+    }
+
+    #[test]
+    fn the_mended_schemes_are_compared_by_hits_too() {
+        let csv = "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,spread\n\
+            mended,it keeps its speed,,humboldt:aufs,62a6be3,today,1000,0.2,1500,0.5,,faster,3,0.01\n";
+        let (_folder, inputs) = inputs(&[("mended/claims.csv", csv)]);
+        let text = mended(&inputs).unwrap().unwrap();
+        let expected = ["1,000 · 20.0 %", "1,500 · 50.0 %", "1.50", "3.75", "3"];
+        assert_eq!(cells(&text, "humboldt:aufs"), expected);
     }
 
     #[test]

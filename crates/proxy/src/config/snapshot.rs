@@ -316,6 +316,8 @@ impl Snapshot {
             permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
             answers: self.reply_rules.iter().flat_map(ReplyRules::fast_lists).any(asks)
                 || self.header_rules.reply.lists().any(asks)
+                // They select variants.
+                || self.header_rules.request.lists().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || self.note_rules.lists().any(asks)
                 || self.marks.lists_about_clients().any(asks)

@@ -142,7 +142,10 @@ async fn judge(
                 found.swap_failed = true;
             }
         },
-        Disposition::Fresh => return Stored::Stream(Box::new(hit)),
+        Disposition::Fresh => {
+            hit.count_memory(&core.shared.cache);
+            return Stored::Stream(Box::new(hit));
+        }
         Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
             found.serve_stale = small && disposition == Disposition::StaleWhileRevalidate;
             let may_serve_on_error = match disposition {
@@ -169,11 +172,13 @@ async fn hold(core: &Core, request: &Request, hit: DiskHit) -> Option<Held> {
     }
 }
 
-async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> {
-    match small {
-        true => hit.into_object(&core.shared.cache).await.map(StaleBody::Memory),
-        false => Some(StaleBody::Disk(Box::new(hit))),
+async fn stale(core: &Rc<Core>, mut hit: DiskHit, small: bool) -> Option<StaleBody> {
+    let cache = &core.shared.cache;
+    if small {
+        return hit.into_object(cache).await.map(StaleBody::Memory);
     }
+    hit.count_memory(cache);
+    Some(StaleBody::Disk(Box::new(hit)))
 }
 
 /// Repeats the look-up in memory after a Vary marker was read from disk.

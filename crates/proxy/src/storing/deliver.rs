@@ -204,8 +204,10 @@ async fn receive(
     stored: bool,
     at_end: &mut AtEnd,
 ) -> Result<(), AbortReason> {
-    // A refresh that is stored goes on without clients: they got the stale answer.
+    // A refresh goes on without clients, who got the stale answer, as long as it can be stored.
     let mut watch = !(job.in_background && stored);
+    let cache = &core.shared.cache;
+    let stored_bytes_max = cache.memory_object_bytes_max().max(cache.disk_object_bytes_max());
     loop {
         // `None`: no client wants the body any more.
         let received = poll_fn(|cx| {
@@ -227,6 +229,9 @@ async fn receive(
                 return Err(AbortReason::TooLarge);
             }
             Some(Ok(true)) => return Ok(()),
+            Some(Ok(false)) if job.in_background && writer.written() > stored_bytes_max => {
+                watch = true;
+            }
             Some(Ok(false)) => {}
             Some(Err(error)) => return Err(error.abort_reason()),
             None if stored && goes_on_alone(job, answer, writer.written()) => watch = false,

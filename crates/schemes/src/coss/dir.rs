@@ -14,7 +14,7 @@ use humboldt_store::scheme::{SchemeError, SchemeStats};
 use parking_lot::{Mutex, RwLock};
 
 use super::data::DataFile;
-use super::format::{Purge, STRIPE_BYTES, Superblock};
+use super::format::{Purge, STRIPE_BYTES, StripeName, Superblock};
 use super::geometry::Geometry;
 use super::purges::Fate;
 use super::record::{Decoded, Encoded};
@@ -243,6 +243,13 @@ impl Dir {
     /// Changes it; returns the old one.
     pub(super) fn set_seq(&self, slot: u32, seq: u64) -> u64 {
         self.seqs.get(slot as usize).map_or(0, |old| old.swap(seq, Ordering::AcqRel))
+    }
+
+    /// There is nothing in the slot of this stripe, unless another has been begun there.
+    pub(super) fn set_empty(&self, name: StripeName) {
+        if let Some(seq) = self.seqs.get(name.slot as usize) {
+            let _ = seq.compare_exchange(name.seq, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
 
     /// Smallest sequence number of all slots; `u64::MAX` if all are empty.

@@ -297,30 +297,51 @@ impl Log {
         }
     }
 
-    /// The oldest full stripe is on disk, or has been given up.
-    pub(super) fn finish_full(&mut self, dir: &Dir, written: &io::Result<()>) {
-        let Some(done) = self.full.pop_front() else { return };
+    /// The oldest full stripe is on disk, or has been given up. Returns stripes whose tables are to
+    /// be cleared, without the lock.
+    pub(super) fn finish_full(&mut self, dir: &Dir, written: &io::Result<()>) -> Vec<StripeName> {
+        let mut to_clear = Vec::new();
+        let Some(done) = self.full.pop_front() else { return to_clear };
         match written {
             Ok(()) => self.recent.push_back(done.buf),
             Err(error) => {
-                if done.replaces_seq == 0 && is_disk_full(error) {
-                    self.end_at(dir, done.buf.name.slot);
+                let (slot, is_new) = (done.buf.name.slot, done.replaces_seq == 0);
+                to_clear.extend(self.give_up(dir, done));
+                if is_new && is_disk_full(error) {
+                    to_clear.extend(self.end_at(dir, slot));
                 }
-                self.give_up(dir, done);
             }
         }
         dir.count_full(self.full.len());
+        to_clear
     }
 
     /// The disk is full, and had no room for the stripe in `slot`, where none was before: until the
-    /// next start the slots in front of it are used in turn. Stripes that were begun behind it may
-    /// be lost too.
-    pub(super) fn end_at(&mut self, dir: &Dir, slot: u32) {
+    /// next start the slots in front of it are used in turn. Stripes that were begun behind it are
+    /// lost too. Nothing may stay there: it would be found after a crash, however old. Returns
+    /// stripes whose tables are to be cleared.
+    pub(super) fn end_at(&mut self, dir: &Dir, slot: u32) -> Vec<StripeName> {
+        let begun: Vec<(u32, u64)> = self
+            .unwritten_stripes()
+            .map(|filling| (filling.buf.name.slot, filling.replaces_seq))
+            .filter(|(other, _)| *other >= slot)
+            .collect();
+        let is_begun = |other: u32| begun.iter().any(|(begun, _)| *begun == other);
+        let is_empty = |other: u32| other == slot || dir.seq(other) == 0 || is_begun(other);
         // One is read while another is written.
-        if !(2..self.slots_end).contains(&slot) {
-            return;
+        let is_possible = (2..self.slots_end).contains(&slot)
+            && begun.iter().all(|(_, replaces_seq)| *replaces_seq == 0)
+            && (slot..self.slots_end).all(is_empty);
+        if !is_possible {
+            return Vec::new();
         }
         self.slots_end = slot;
+        let (stay, mut lost): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.full)
+            .into_iter()
+            .partition(|filling| filling.buf.name.slot < slot);
+        self.full = stay;
+        lost.extend(self.filling.take_if(|filling| filling.buf.name.slot >= slot));
+        let to_clear = lost.into_iter().filter_map(|lost| self.give_up(dir, lost)).collect();
         if self.next.slot >= slot {
             self.next.slot = 0;
         }
@@ -330,10 +351,12 @@ impl Log {
             dir.path().display(),
             dir.geometry.stripes
         );
+        to_clear
     }
 
-    /// A stripe could not be written: its records are lost.
-    fn give_up(&mut self, dir: &Dir, lost: Filling) {
+    /// A stripe could not be written: its records are lost. Returns its name if a part of it is on
+    /// disk, where nothing was before.
+    fn give_up(&mut self, dir: &Dir, lost: Filling) -> Option<StripeName> {
         let name = lost.buf.name;
         self.lost_seq = name.seq;
         for entry in &lost.entries {
@@ -344,9 +367,11 @@ impl Log {
             }
         }
         // A scan would find there as old a record as before: removals that concern it must be kept.
-        if lost.replaces_seq != 0 {
+        let is_to_clear = lost.replaces_seq == 0 && lost.written_entries > 0;
+        if !is_to_clear {
             dir.set_seq(name.slot, lost.replaces_seq);
         }
         self.forget(dir, lost.buf);
+        is_to_clear.then_some(name)
     }
 }

@@ -11,7 +11,9 @@ use humboldt_store::index::FileIndex;
 use humboldt_store::scheme::SchemeError;
 
 use super::dir::Dir;
-use super::format::{BLOCK_BYTES, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
+use super::format::{
+    BLOCK_BYTES, PURGES_OFFSET, STRIPE_BYTES, StripeName, TRAILER_BYTES, UNIT_BYTES,
+};
 use super::purges::Batch;
 use super::rebuild;
 use super::stripes::{Log, Unwritten, Victims};
@@ -115,10 +117,10 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
 fn do_work(dir: &Dir, work: Work) {
     match work {
         Work::Purges(batch) => write_purges(dir, batch),
-        Work::Full(None) => finish(dir, |log| log.finish_full(dir, &Ok(()))),
+        Work::Full(None) => finish_full(dir, &Ok(())),
         Work::Full(Some(unwritten)) => {
             let written = write_stripe(dir, &unwritten, true);
-            finish(dir, |log| log.finish_full(dir, &written));
+            finish_full(dir, &written);
         }
         Work::Victims(slot) => {
             let victims = find_victims(dir, slot);
@@ -132,6 +134,24 @@ fn do_work(dir: &Dir, work: Work) {
                 }
                 log.flushes_done = asked; // if it failed, the next call tries again
             });
+        }
+    }
+}
+
+/// Enters the result of the oldest full stripe.
+fn finish_full(dir: &Dir, written: &io::Result<()>) {
+    let mut to_clear = Vec::new();
+    finish(dir, |log| to_clear = log.finish_full(dir, written));
+    clear_tables(dir, &to_clear);
+}
+
+/// Sees to it that no start finds these stripes, of which a part was written.
+pub(super) fn clear_tables(dir: &Dir, stripes: &[StripeName]) {
+    for name in stripes {
+        let end = dir.stripe_offset(name.slot) + STRIPE_BYTES as u64;
+        let outcome = dir.data.write(end - TRAILER_BYTES as u64, &[0; TRAILER_BYTES]);
+        if is_good(dir, "clear a table of", &outcome) {
+            dir.set_empty(*name);
         }
     }
 }
@@ -236,7 +256,8 @@ pub(super) fn write_all(dir: &Dir) -> bool {
             break;
         };
         let written = full.map_or(Ok(()), |unwritten| write_stripe(dir, &unwritten, true));
-        dir.log.lock().finish_full(dir, &written);
+        let to_clear = dir.log.lock().finish_full(dir, &written);
+        clear_tables(dir, &to_clear);
         if written.is_err() {
             return false;
         }

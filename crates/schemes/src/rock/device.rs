@@ -34,6 +34,9 @@ const WRITES_MAX: usize = 1024;
 /// needs more is given up. As with `coss`.
 const STORED_BYTES_MAX: u64 = 32 << 20;
 
+/// The same for long objects, which may come slowly: they leave some for all others.
+const LONG_BYTES_MAX: u64 = STORED_BYTES_MAX / 4 * 3;
+
 /// Why something was not read.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -105,10 +108,15 @@ pub(crate) struct Stored {
 
 impl Stored {
     /// Counts `bytes`; `Busy` beyond the bound.
-    pub(crate) fn take(device: &Arc<Device>, bytes: usize) -> Result<Arc<Self>, SchemeError> {
+    pub(crate) fn take(
+        device: &Arc<Device>,
+        bytes: usize,
+        is_long: bool,
+    ) -> Result<Arc<Self>, SchemeError> {
         let bytes = bytes as u64;
+        let most = if is_long { LONG_BYTES_MAX } else { STORED_BYTES_MAX };
         let stored = Self { device: Arc::clone(device), bytes };
-        if device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > STORED_BYTES_MAX {
+        if device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > most {
             return Err(device.shed("too much is being stored"));
         }
         Ok(Arc::new(stored))

@@ -226,6 +226,7 @@ impl Dir {
         let mut slots = self.slots.lock();
         slots.chain(runs);
         slots.set_written(runs.iter().map(|run| run.start + run.len).max().unwrap_or(0));
+        slots.overtake(tag, entry.file);
         let replaced = self.index.insert(key, entry).map(|old| {
             slots.add_stale(tag, old.file);
             (old.file, slots.runs(old.file, self.slots_of(old)))

@@ -124,7 +124,12 @@ fn read(dir: &Arc<Dir>, mut found: Snapshot) -> bool {
 /// behind its back.
 fn start_again(dir: &Dir, total: u32) {
     while dir.index.pop_victim().is_some() {}
-    *dir.slots.lock() = Slots::taken(total);
+    {
+        let mut slots = dir.slots.lock();
+        let written_end = slots.written_end();
+        *slots = Slots::taken(total);
+        slots.set_written(written_end);
+    }
     // From now on a purge finds nothing to do. Those before are to end before the scan begins.
     while !dir.device.settle(CLOSE_PATIENCE) && !dir.rebuild.is_stopped() {}
 }

@@ -11,7 +11,7 @@
 //! overwrites them. One too few in the table would undo a purge: a slot stays in it until its new
 //! content has been written.
 
-use hashbrown::HashTable;
+use hashbrown::{HashSet, HashTable};
 use humboldt_store::index::IndexKey;
 
 use super::held::HeldChains;
@@ -81,6 +81,9 @@ pub(crate) struct Slots {
     /// The file has been written up to here: these slots have their place on the disk.
     written_end: u32,
     stale: HashTable<(Tag, u32)>,
+    /// Taken slots among the stale ones whose object must not be found again either, though
+    /// something is still being written to it: a younger one has come.
+    overtaken: HashSet<u32>,
     /// Chains that are being read.
     pub(crate) held: HeldChains,
 }
@@ -97,6 +100,7 @@ impl Slots {
             end: total,
             written_end: 0,
             stale: HashTable::new(),
+            overtaken: HashSet::new(),
             held: HeldChains::default(),
         }
     }
@@ -343,7 +347,22 @@ impl Slots {
     pub(crate) fn forget_stale(&mut self, tag: Tag, slot: u32) {
         if let Ok(found) = self.stale.find_entry(tag.hash(), |entry| *entry == (tag, slot)) {
             found.remove();
+            self.overtaken.remove(&slot);
         }
+    }
+
+    /// An object of this tag has been stored at `newest`: what is being written elsewhere is older.
+    pub(crate) fn overtake(&mut self, tag: Tag, newest: u32) {
+        for slot in self.stale_of(tag) {
+            if slot != newest && !self.is_free(slot) {
+                self.overtaken.insert(slot);
+            }
+        }
+    }
+
+    /// Whether a younger object than the one in this slot has come.
+    pub(crate) fn is_overtaken(&self, slot: u32) -> bool {
+        self.overtaken.contains(&slot)
     }
 
     /// Slots in which stale objects of this tag begin.

@@ -184,23 +184,24 @@ fn submit(
     Ok(Some(written))
 }
 
-/// The object is in the index again, unless it could not be written. If a younger one has taken its
-/// place meanwhile it is overwritten: or else a crash could bring it back when the younger one has
-/// been evicted.
+/// The object is in the index again, unless it could not be written. If a younger one has been
+/// stored meanwhile it is overwritten: or else it could come back when the younger one has been
+/// evicted.
 pub(super) fn put_back(dir: &Arc<Dir>, key: IndexKey, entry: FileEntry, is_written: bool) {
     let tag = Tag::from(key);
     let replaced = {
         let mut changes = dir.lock_key(key);
         *changes += 1;
         let mut slots = dir.slots.lock();
-        match dir.index.peek(key) {
-            Some(_) => Some(slots.runs(entry.file, dir.slots_of(entry))),
-            None if is_written => {
+        let is_overtaken = slots.is_overtaken(entry.file) || dir.index.peek(key).is_some();
+        match () {
+            () if is_overtaken => Some(slots.runs(entry.file, dir.slots_of(entry))),
+            () if is_written => {
                 dir.index.insert(key, entry);
                 slots.forget_stale(tag, entry.file);
                 None
             }
-            None => {
+            () => {
                 dir.retire(&mut slots, key, entry);
                 None
             }

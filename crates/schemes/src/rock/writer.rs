@@ -46,7 +46,8 @@ impl Slab {
     fn new(device: &Arc<Device>, slots: usize, base: u32) -> Result<Self, SchemeError> {
         let slots = slots.clamp(1, most_slots(device.geometry));
         let bytes = slots * device.geometry.slot_bytes;
-        let stored = Some(Stored::take(device, bytes)?);
+        let is_long = slots > first_slots(device.geometry);
+        let stored = Some(Stored::take(device, bytes, is_long)?);
         Ok(Self { stored, ..Self::uncounted(bytes, base)? })
     }
 
@@ -81,6 +82,13 @@ impl Slab {
 /// Most slots that a writer has in memory.
 fn most_slots(geometry: Geometry) -> usize {
     (WHOLE_BYTES_MAX / geometry.slot_bytes).max(2)
+}
+
+/// Slots with which the collection of an object begins: room for one that comes when it is
+/// complete. A longer one has as much as has come of it, so that slow ones do not keep others
+/// waiting.
+fn first_slots(geometry: Geometry) -> usize {
+    WHOLE_AT_END_BYTES_MAX as usize / geometry.slot_bytes + 1
 }
 
 /// An object being written.
@@ -137,7 +145,7 @@ impl RockWriter {
         let mut writer = Self {
             id: dir.new_id()?,
             chain: Chain::new(dir, IndexKey::from(&record.key)),
-            slab: Slab::new(&dir.device, slots, 0)?,
+            slab: Slab::new(&dir.device, slots.min(first_slots(geometry)), 0)?,
             dir: Arc::clone(dir),
             geometry,
             record,

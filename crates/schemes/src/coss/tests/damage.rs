@@ -9,6 +9,7 @@ use humboldt_store::scheme::Scheme;
 use super::{MIB, Store, next, url, wait_until, write_at};
 use crate::battery::Seen;
 use crate::coss::format::STRIPE_BYTES;
+use crate::coss::worker::clear_tables;
 
 /// Half of a stripe is from before: by a clean stop and by a crash, only its own objects are
 /// missed.
@@ -220,16 +221,29 @@ fn an_answer_without_a_place_in_larger_blocks_gives_way_to_no_older_one() {
 }
 
 #[test]
-fn behind_the_end_of_a_full_disk_nothing_is_lost_but_once() {
-    let store = Store::new(8, |_| ());
+fn what_lay_behind_the_end_of_a_full_disk_does_not_come_back() {
+    let mut store = Store::new(8, |_| ());
     store.fill_up_to(4);
-    store.coss().dir.log.lock().end_at(&store.coss().dir, 5);
+    store.settle();
+    store.put("http://old/", 1, 1000);
+    store.maintain();
+    assert_eq!(store.slot("http://old/"), 4);
+    let dir = &store.coss().dir;
+    let to_clear = dir.log.lock().end_at(dir, 4);
+    let slots: Vec<u32> = to_clear.iter().map(|name| name.slot).collect();
+    assert_eq!(slots, [4], "a part of it had been written");
+    clear_tables(dir, &to_clear);
+    assert_eq!(store.see("http://old/"), Seen::Nothing);
+    store.put("http://old/", 2, 1000);
     for i in 0..60 {
         store.put(&url(i), 1, 100_000);
-        assert!(store.slot(&url(i)) < 5);
+        assert!(store.slot(&url(i)) < 4);
     }
     store.settle();
     let held = (0..60).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 100_000)).count();
-    assert!((35..55).contains(&held), "five stripes have room for 50: {held}");
-    assert!(store.slot(&url(59)) < 5 && store.see(&url(0)) == Seen::Nothing);
+    assert!((25..45).contains(&held), "four stripes have room for 40: {held}");
+    assert_eq!(store.see("http://old/"), Seen::Nothing, "evicted");
+    assert!(store.coss().dir.oldest_seq() > 0);
+    store.crash();
+    assert_eq!(store.see("http://old/"), Seen::Nothing, "nor the older one");
 }

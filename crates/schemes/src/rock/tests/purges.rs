@@ -70,6 +70,10 @@ fn an_older_version_does_not_come_back_when_the_younger_is_evicted() {
 
 #[test]
 fn an_update_that_a_younger_object_has_overtaken_leaves_nothing_that_could_come_back() {
+    [false, true].into_iter().for_each(overtaken_update);
+}
+
+fn overtaken_update(is_evicted: bool) {
     let place = Place::new(8 << 20);
     let rock = place.bare();
     let (url, index_key) = ("http://a/", IndexKey::from(&key("http://a/")));
@@ -79,9 +83,16 @@ fn an_update_that_a_younger_object_has_overtaken_leaves_nothing_that_could_come_
     let entry = dir.index.remove(index_key).expect("stored");
     dir.slots.lock().add_stale(Tag::from(index_key), entry.file);
     store(&rock, url, 2, 5000);
+    // The younger one is there, or has been evicted already.
+    let younger = if is_evicted { dir.index.remove(index_key) } else { None };
+    if let Some(younger) = younger {
+        dir.retire(&mut dir.slots.lock(), index_key, younger);
+    }
     put_back(dir, index_key, entry, true);
-    wait_for_used(&rock, 1);
-    assert_eq!(dir.slots.lock().stale_of(Tag::from(index_key)), []);
+    wait_for_used(&rock, u64::from(!is_evicted));
+    let left: Vec<u32> = younger.iter().map(|younger| younger.file).collect();
+    assert_eq!(dir.slots.lock().stale_of(Tag::from(index_key)), left);
+    assert!(!dir.slots.lock().is_overtaken(entry.file), "forgotten");
     let at = dir.device.geometry.offset(entry.file) as usize;
     drop(rock);
     assert!(place.bytes()[at..at + 512].iter().all(|byte| *byte == 0), "it is overwritten");

@@ -44,10 +44,17 @@ fn objects_that_are_collected_are_bounded_by_their_bytes() {
     let place = Place::new(256 << 20);
     let rock = place.open();
     let create = |i| run(rock.create(record(&format!("http://a/{i}"), 1), Some(900_000))).ok();
-    let writers: Vec<_> = (0..100).map_while(create).collect();
-    assert!((33..38).contains(&writers.len()), "32 MiB: {}", writers.len());
+    let collect = |i| {
+        let mut writer = create(i)?;
+        run(writer.write(0, &[&[0; 880_000]])).ok().map(|()| writer)
+    };
+    let writers: Vec<_> = (0..100).map_while(collect).collect();
+    assert!((20..24).contains(&writers.len()), "24 MiB: {}", writers.len());
     assert_eq!(rock.stats().shed, 1);
-    drop(writers);
+    (0..30).for_each(|i| store(&*rock, &format!("http://small/{i}"), 1, 100_000));
+    let begun: Vec<_> = (0..100).map_while(create).collect();
+    assert!((35..70).contains(&begun.len()), "32 MiB: {}", begun.len());
+    drop((writers, begun));
     // They are counted until they are written, and no longer.
     (0..60).for_each(|i| store(&*rock, &format!("http://b/{i}"), 1, 900_000));
 }
