@@ -208,6 +208,7 @@ async fn receive(
     let mut watch = !(job.in_background && stored);
     let cache = &core.shared.cache;
     let stored_bytes_max = cache.memory_object_bytes_max().max(cache.disk_object_bytes_max());
+    let mut limit_bytes = answer.limit_bytes;
     loop {
         // `None`: no client wants the body any more.
         let received = poll_fn(|cx| {
@@ -220,19 +221,19 @@ async fn receive(
         })
         .await;
         match received {
-            // Of an answer that others may have, each client gets as much as its own limit allows.
-            Some(Ok(_))
-                if !stored
-                    && answer.body_bytes().is_none()
-                    && writer.written() > answer.limit_bytes =>
-            {
-                return Err(AbortReason::TooLarge);
+            Some(Ok(is_end)) => {
+                if answer.body_bytes().is_none() && writer.written() > limit_bytes {
+                    // Others that have joined get as much as their own limits allow.
+                    if !stored || writer.readers() <= 1 {
+                        return Err(AbortReason::TooLarge);
+                    }
+                    limit_bytes = u64::MAX;
+                }
+                if is_end {
+                    return Ok(());
+                }
+                watch |= job.in_background && writer.written() > stored_bytes_max;
             }
-            Some(Ok(true)) => return Ok(()),
-            Some(Ok(false)) if job.in_background && writer.written() > stored_bytes_max => {
-                watch = true;
-            }
-            Some(Ok(false)) => {}
             Some(Err(error)) => return Err(error.abort_reason()),
             None if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
             None if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
