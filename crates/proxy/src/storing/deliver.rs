@@ -208,7 +208,9 @@ async fn receive(
     let mut watch = !(job.in_background && stored);
     let cache = &core.shared.cache;
     let stored_bytes_max = cache.memory_object_bytes_max().max(cache.disk_object_bytes_max());
-    let mut limit_bytes = answer.limit_bytes;
+    let leaders = usize::from(!job.in_background);
+    let may_be_longer = answer.body_bytes().is_some() || job.in_background && stored;
+    let mut limit_bytes = if may_be_longer { u64::MAX } else { answer.limit_bytes };
     loop {
         // `None`: no client wants the body any more.
         let received = poll_fn(|cx| {
@@ -222,9 +224,9 @@ async fn receive(
         .await;
         match received {
             Some(Ok(is_end)) => {
-                if answer.body_bytes().is_none() && writer.written() > limit_bytes {
+                if writer.written() > limit_bytes {
                     // Others that have joined get as much as their own limits allow.
-                    if !stored || writer.readers() <= 1 {
+                    if !stored || writer.clients_ever() <= leaders {
                         return Err(AbortReason::TooLarge);
                     }
                     limit_bytes = u64::MAX;
@@ -232,10 +234,15 @@ async fn receive(
                 if is_end {
                     return Ok(());
                 }
-                watch |= job.in_background && writer.written() > stored_bytes_max;
+                watch |= writer.written() > stored_bytes_max;
             }
             Some(Err(error)) => return Err(error.abort_reason()),
-            None if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
+            None if stored
+                && writer.written() <= stored_bytes_max
+                && goes_on_alone(job, answer, writer.written()) =>
+            {
+                watch = false;
+            }
             None if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
             // A client has joined since.
             None => {}

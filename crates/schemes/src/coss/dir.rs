@@ -429,6 +429,7 @@ impl Dir {
         let ask = {
             let mut log = self.log.lock();
             log.purges.retry();
+            log.clears_again = !log.to_clear.is_empty();
             let has_unwritten = log.unwritten_stripes().any(Filling::has_unwritten);
             log.flushes_asked += u64::from(has_unwritten);
             self.work.ring();

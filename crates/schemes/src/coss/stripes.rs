@@ -125,6 +125,9 @@ pub(super) struct Log {
     pub(super) purges: Purges,
     /// Removals before the index was complete; as many as the purge log has room for.
     pub(super) early: Vec<Purge>,
+    /// Stripes whose tables could not be cleared, and whether that is to be tried again.
+    pub(super) to_clear: Vec<StripeName>,
+    pub(super) clears_again: bool,
     /// Sequence number of the newest stripe that could not be written, 0 for none.
     lost_seq: u64,
     pub(super) is_stopped: bool,
@@ -145,6 +148,8 @@ impl Log {
             flushes_done: 0,
             purges,
             early: Vec::new(),
+            to_clear: Vec::new(),
+            clears_again: false,
             lost_seq: 0,
             is_stopped: false,
             waiting: Vec::new(),

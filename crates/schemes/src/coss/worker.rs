@@ -70,6 +70,8 @@ enum Work {
     Full(Option<Unwritten>),
     /// The contents of a slot that will soon be overwritten.
     Victims(u32),
+    /// Tables of stripes that were lost.
+    Clear(Vec<StripeName>),
     /// The stripe that is being filled, for this many calls of `maintain`.
     Flush(Unwritten, u64),
 }
@@ -95,6 +97,9 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
     {
         return Some(Work::Purges(batch));
     }
+    if std::mem::take(&mut log.clears_again) {
+        return Some(Work::Clear(std::mem::take(&mut log.to_clear)));
+    }
     let wanted = log.wanted_victims(dir);
     if let Some(full) = log.full.front().filter(|_| wanted.is_none() || !log.victims.is_empty()) {
         return Some(Work::Full(full.unwritten(dir.id)));
@@ -117,6 +122,7 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
 fn do_work(dir: &Dir, work: Work) {
     match work {
         Work::Purges(batch) => write_purges(dir, batch),
+        Work::Clear(stripes) => clear_tables(dir, &stripes),
         Work::Full(None) => finish_full(dir, &Ok(())),
         Work::Full(Some(unwritten)) => {
             let written = write_stripe(dir, &unwritten, true);
@@ -145,13 +151,15 @@ fn finish_full(dir: &Dir, written: &io::Result<()>) {
     clear_tables(dir, &to_clear);
 }
 
-/// Sees to it that no start finds these stripes, of which a part was written.
+/// Sees to it that no start finds these stripes, of which a part was written. Where that fails,
+/// `maintain` has it tried again.
 pub(super) fn clear_tables(dir: &Dir, stripes: &[StripeName]) {
     for name in stripes {
         let end = dir.stripe_offset(name.slot) + STRIPE_BYTES as u64;
         let outcome = dir.data.write(end - TRAILER_BYTES as u64, &[0; TRAILER_BYTES]);
-        if is_good(dir, "clear a table of", &outcome) {
-            dir.set_empty(*name);
+        match is_good(dir, "clear a table of", &outcome) {
+            true => dir.set_empty(*name),
+            false => dir.log.lock().to_clear.push(*name),
         }
     }
 }

@@ -68,9 +68,10 @@ impl Slab {
         self.region.get_mut(start + SLOT_HEADER_BYTES..end).unwrap_or_default()
     }
 
-    /// Twice the room, with everything in it.
-    fn grow(&mut self, device: &Arc<Device>) -> Result<(), SchemeError> {
-        let mut larger = Self::new(device, self.slots(device.geometry) * 2, self.base)?;
+    /// Twice the room, with everything in it, but no more slots than are `wanted` in all.
+    fn grow(&mut self, device: &Arc<Device>, wanted: usize) -> Result<(), SchemeError> {
+        let slots = self.slots(device.geometry);
+        let mut larger = Self::new(device, (slots * 2).min(wanted.max(slots + 1)), self.base)?;
         let len = self.region.len().min(larger.region.len());
         larger.region[..len].copy_from_slice(&self.region[..len]);
         (larger.full, larger.fill) = (self.full, self.fill);
@@ -98,6 +99,8 @@ pub(crate) struct RockWriter {
     record: Record,
     id: u64,
     chain: Arc<Chain>,
+    /// Slots that the object will take, if that is known.
+    slots_wanted: usize,
     slab: Slab,
     /// The first slot of an object that is longer than a slab, payload and room for the header.
     first: Option<Vec<u8>>,
@@ -145,6 +148,7 @@ impl RockWriter {
         let mut writer = Self {
             id: dir.new_id()?,
             chain: Chain::new(dir, IndexKey::from(&record.key)),
+            slots_wanted: slots,
             slab: Slab::new(&dir.device, slots.min(first_slots(geometry)), 0)?,
             dir: Arc::clone(dir),
             geometry,
@@ -193,7 +197,7 @@ impl RockWriter {
             if self.slab.slots(geometry) >= most_slots(geometry) {
                 return Ok(false);
             }
-            self.slab.grow(&self.dir.device)?;
+            self.slab.grow(&self.dir.device, self.slots_wanted)?;
         }
         let is_first = self.slab.base == 0 && self.slab.full == 0;
         // The first of several slots leaves some room for a longer head: the excess moves on.

@@ -73,6 +73,8 @@ pub(super) struct State {
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
+    /// Clients that have wanted it so far, in any way.
+    pub(super) clients_ever: usize,
     /// Requests that wait for the copy on disk ([`ReaderKind::Parked`]), and clients that take
     /// nothing for a while ([`ReaderKind::Aside`]).
     pub(super) parked: usize,
@@ -102,6 +104,7 @@ impl Default for State {
             write_through: false,
             readers: Vec::new(),
             clients: 0,
+            clients_ever: 0,
             parked: 0,
             waits_for: WriterWait::Nothing,
             writer_waker: None,
@@ -119,6 +122,7 @@ impl State {
         let reader =
             ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
         self.count(kind).into_iter().for_each(|count| *count += 1);
+        self.clients_ever += usize::from(kind != ReaderKind::Disk);
         let hole = self.readers.iter().position(Option::is_none);
         let number = hole.unwrap_or(self.readers.len());
         match hole {

@@ -418,6 +418,11 @@ impl FlowWriter {
         state.clients + state.parked
     }
 
+    /// Clients that have wanted it so far, also those that have left.
+    pub fn clients_ever(&self) -> usize {
+        self.flow.state.lock().clients_ever
+    }
+
     /// Ready when no client wants it any more.
     pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.flow.poll_readers_gone(cx)

@@ -49,7 +49,7 @@ fn objects_that_are_collected_are_bounded_by_their_bytes() {
         run(writer.write(0, &[&[0; 880_000]])).ok().map(|()| writer)
     };
     let writers: Vec<_> = (0..100).map_while(collect).collect();
-    assert!((20..24).contains(&writers.len()), "24 MiB: {}", writers.len());
+    assert!((20..30).contains(&writers.len()), "24 MiB: {}", writers.len());
     assert_eq!(rock.stats().shed, 1);
     (0..30).for_each(|i| store(&*rock, &format!("http://small/{i}"), 1, 100_000));
     let begun: Vec<_> = (0..100).map_while(create).collect();
