@@ -264,11 +264,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
         if made_anew || hops.is_hop(id, name) {
             continue;
         }
-        match header::of_request(request, name) {
-            Ruling::Kept => out.field(name, value),
-            Ruling::Replaced(text) => out.field(name, text),
-            Ruling::Removed => {}
-        }
+        header::pass_to_server(out, request, name, value);
     }
     if let Some(left) = forwards_left(request) {
         let left = left.saturating_sub(1);

@@ -135,7 +135,6 @@ async fn read_some(
 ) -> Option<()> {
     let want = usize::try_from(part.byte_count()).unwrap_or(READ_BYTES).min(READ_BYTES);
     buffer.resize(want, 0);
-    hit.count_memory(&core.shared.cache);
     match hit.read(part.first, buffer).await {
         Ok(got) if got > 0 => {
             buffer.truncate(got);

@@ -38,15 +38,23 @@ pub(crate) fn as_asked(request: &Request) -> Cow<'_, Fields> {
         return Cow::Borrowed(fields);
     }
     let mut asked = Fields::default();
-    for (_, name, value) in fields.iter() {
-        match of_request(request, name) {
-            Ruling::Kept => asked.push_named(name, value),
-            Ruling::Replaced(text) => asked.push_named(name, text),
-            Ruling::Removed => {}
-        }
-    }
+    fields.iter().for_each(|(_, name, value)| pass_to_server(&mut asked, request, name, value));
     add_to_request(&mut asked, request);
     Cow::Owned(asked)
+}
+
+/// Appends a field of the request, if and as the rules let its server have it.
+pub(crate) fn pass_to_server(
+    out: &mut impl FieldSink,
+    request: &Request,
+    name: &[u8],
+    value: &[u8],
+) {
+    match of_request(request, name) {
+        Ruling::Kept => out.field(name, value),
+        Ruling::Replaced(text) => out.field(name, text),
+        Ruling::Removed => {}
+    }
 }
 
 /// Appends the fields that rules add to the request.

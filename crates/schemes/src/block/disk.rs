@@ -1,16 +1,14 @@
 //! The one implementation of [`BlockFile`] for real files and devices.
 
 use std::fs::{File, OpenOptions};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::pin::Pin;
 use std::sync::{Arc, Once};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use humboldt_runtime::mailbox;
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 use humboldt_sys::uring::{Transfer, probe};
@@ -124,10 +122,7 @@ impl Disk {
     fn end<R: 'static>(&self, mut end: oneshot::Receiver<(Buffer, io::Result<R>)>) -> Ended<R> {
         let uses_uring = self.uses_uring;
         Box::pin(poll_fn(move |cx| {
-            // A ring's end is heard of on the core itself, that of a thread is not.
-            let from_thread = (!uses_uring).then(|| mailbox::waker(cx));
-            let mut context = Context::from_waker(from_thread.as_ref().unwrap_or(cx.waker()));
-            match Pin::new(&mut end).poll(&mut context) {
+            match super::poll_reply(!uses_uring, &mut end, cx) {
                 Poll::Ready(ended) => {
                     Poll::Ready(ended.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))))
                 }

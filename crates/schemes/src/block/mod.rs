@@ -29,7 +29,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use humboldt_runtime::mailbox;
 use tokio::sync::oneshot;
@@ -47,12 +47,18 @@ pub(crate) async fn replied<T>(
     mut reply: oneshot::Receiver<T>,
 ) -> Result<T, RecvError> {
     let is_from_thread = file.ends_on_threads();
-    poll_fn(move |cx| {
-        let from_thread = is_from_thread.then(|| mailbox::waker(cx));
-        let mut context = Context::from_waker(from_thread.as_ref().unwrap_or(cx.waker()));
-        Pin::new(&mut reply).poll(&mut context)
-    })
-    .await
+    poll_fn(move |cx| poll_reply(is_from_thread, &mut reply, cx)).await
+}
+
+/// A ring's end is heard of on the core itself, that of a thread is not.
+fn poll_reply<T>(
+    is_from_thread: bool,
+    reply: &mut oneshot::Receiver<T>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<T, RecvError>> {
+    let from_thread = is_from_thread.then(|| mailbox::waker(cx));
+    let mut context = Context::from_waker(from_thread.as_ref().unwrap_or(cx.waker()));
+    Pin::new(reply).poll(&mut context)
 }
 
 /// Opens a file or device. No thread is started yet, and no ring made.

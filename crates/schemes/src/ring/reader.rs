@@ -252,7 +252,6 @@ pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<OpenObj
         inline_start: at,
         fragment: None,
         front: None,
-        is_thrifty: false,
         held,
     };
     Ok(Some(OpenObject { record, reader: Box::new(reader) }))
@@ -272,8 +271,6 @@ struct RingReader {
     fragment: Option<(usize, Loaded)>,
     /// The same without its body.
     front: Option<(usize, Surroundings)>,
-    /// It keeps no part of the body: each read reads a block of it.
-    is_thrifty: bool,
     held: Held,
 }
 
@@ -329,7 +326,7 @@ impl RingReader {
 
     async fn read_some(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
         let Some((at, in_extent)) = self.locate(offset) else { return Ok(0) };
-        if self.is_thrifty {
+        if self.is_thrifty() {
             let bytes = buf.len().min(usize::try_from(in_extent).unwrap_or(usize::MAX));
             return self.read_in_block(at, buf.get_mut(..bytes).unwrap_or_default()).await;
         }
@@ -349,6 +346,11 @@ impl RingReader {
         };
         to.copy_from_slice(from);
         Ok(bytes)
+    }
+
+    /// Whether it keeps no part of the body: each read reads a block of it.
+    fn is_thrifty(&self) -> bool {
+        self.loaded.buffer.is_none()
     }
 
     /// The fragment that has byte `at` of the stored ones: its number and its start.
@@ -506,23 +508,22 @@ impl Reader for RingReader {
     fn memory_bytes(&self) -> u64 {
         let fragments = self.loaded.found.fragments.iter();
         let longest = fragments.map(|fragment| u64::from(fragment.record_bytes)).max();
-        let of_fragment = longest.filter(|_| !self.is_thrifty).unwrap_or(0);
+        let of_fragment = longest.filter(|_| !self.is_thrifty()).unwrap_or(0);
         self.loaded.memory_bytes() + of_fragment
     }
 
     fn let_go(&mut self) {
         // The record is read again only if its place is not used for something else meanwhile.
-        if self.is_thrifty || !self.held.add(self.loaded.found.place.generation) {
+        if self.is_thrifty() || !self.held.add(self.loaded.found.place.generation) {
             return;
         }
         self.loaded.buffer = None;
         self.fragment = None;
-        self.is_thrifty = true;
     }
 
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
         Box::pin(async move {
-            if self.inline_start > 0 || self.is_thrifty {
+            if self.inline_start > 0 || self.is_thrifty() {
                 self.store.in_service()?;
             }
             match self.read_some(offset, buf).await {

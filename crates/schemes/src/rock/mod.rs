@@ -93,7 +93,7 @@ impl Rock {
         let geometry = Geometry { store_id: header.store_id, ..sized };
         let is_new = found.is_none_or(|found| found.store_id != header.store_id);
         fit(&*file, geometry, slots, is_new).map_err(|e| failed("shorten", &path, e))?;
-        let written_end = written_slots(&*file, geometry).map_err(|e| failed("read", &path, e))?;
+        let written_bytes = file.len().map_err(|e| failed("read", &path, e))?;
         let device = Device::new(
             file,
             geometry,
@@ -111,7 +111,7 @@ impl Rock {
                 (Rebuild::done(), all)
             }
         };
-        slots.set_written(written_end);
+        slots.set_written(geometry.slots_in(written_bytes));
         let dir = Dir::new(options.clone(), (root, lock), device, header, slots, rebuild);
         let dir = Arc::new(dir);
         refill::begin(&dir);
@@ -138,12 +138,6 @@ fn fit(file: &dyn BlockFile, geometry: Geometry, slots: u32, is_new: bool) -> io
     let keep =
         if is_new { 0 } else { FILE_HEADER_BYTES + u64::from(slots) * geometry.slot_bytes as u64 };
     if file.len()? > keep { file.set_len(keep) } else { Ok(()) }
-}
-
-/// Number of slots that the file reaches to.
-fn written_slots(file: &dyn BlockFile, geometry: Geometry) -> io::Result<u32> {
-    let bytes = file.len()?.saturating_sub(FILE_HEADER_BYTES);
-    Ok(u32::try_from(bytes / geometry.slot_bytes as u64).unwrap_or(u32::MAX))
 }
 
 fn begin_rebuild(options: &DirOptions, found: &FileHeader) -> Result<Rebuild, OpenError> {
