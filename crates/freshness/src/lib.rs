@@ -34,5 +34,5 @@ pub use judge::{Disposition, judge};
 pub use lifetime::times;
 pub use settings::{RefreshRule, Settings};
 pub use storability::{WhyNot, is_shareable, may_stay, storability};
-pub use times::{AHEAD_S_MAX, Times, TimesFlags, age, ttl};
+pub use times::{AHEAD_S_MAX, Times, TimesFlags, age, judged_at, ttl};
 pub use update::{freshens, invalidates, update_304};

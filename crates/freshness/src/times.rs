@@ -199,6 +199,17 @@ pub fn age(times: &Times, now: i64) -> u32 {
     u32::try_from(age_s).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
 
+/// The second at which an answer with these times is judged for a request: when the request came, or
+/// later, if the answer came while the request waited. After the clock was set back an answer may be
+/// from the future all the same: at most `now` is taken.
+#[inline]
+pub fn judged_at(times: &Times, received_s: i64, now: impl FnOnce() -> i64) -> i64 {
+    if times.response_time <= received_s {
+        return received_s;
+    }
+    now().clamp(received_s, times.response_time)
+}
+
 /// Seconds of freshness left, negative once stale: the `ttl` of Cache-Status (RFC 9211 section
 /// 2.4).
 #[inline]
@@ -228,6 +239,17 @@ mod tests {
         assert_eq!(Times::from_bytes(&SAMPLE.to_bytes()), SAMPLE);
         assert!(size_of::<Times>() <= 64);
         assert_eq!(SAMPLE.last_modified(), None);
+    }
+
+    #[test]
+    fn an_answer_that_came_while_its_request_waited_is_not_from_the_future() {
+        let came_s = SAMPLE.response_time;
+        let age_of = |received_s, now_s| age(&SAMPLE, judged_at(&SAMPLE, received_s, || now_s));
+        assert_eq!(age_of(came_s + 5, came_s + 9), 15, "it was there before");
+        assert_eq!(age_of(came_s - 100, came_s + 9), 10, "it came 100 s after the request");
+        assert_eq!(age_of(came_s - 100, came_s - 1), 10, "a second before the clock was set back");
+        assert_eq!(age_of(came_s - 100, came_s - 99), MAX_SECONDS, "the clock was set back");
+        assert_eq!(age_of(came_s - 100, came_s - 300), MAX_SECONDS, "before the request came");
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Spec {
         &self.0
     }
 
+    /// The names of the fields.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty())
+    }
+
     /// Reads the stored form; `None` if it is not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let names = bytes.strip_suffix(b",")?;
@@ -86,7 +91,7 @@ impl Spec {
     /// value. Requests with equal bytes select the same variant, and different values give
     /// different bytes.
     pub fn append_key(&self, request: &Fields, out: &mut Vec<u8>) {
-        for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+        for name in self.names() {
             out.extend_from_slice(name);
             append_value(request, name, out);
             out.push(b'\n');
@@ -104,7 +109,7 @@ impl Spec {
         out: &mut Vec<u8>,
     ) -> bool {
         let mut matters = false;
-        for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+        for name in self.names() {
             if name == b"accept-language" {
                 matters = true;
                 out.extend_from_slice(b"content-language:");

@@ -31,7 +31,8 @@ pub enum Overload {
 /// `page-cache=`: the use of the system's page cache; other I/O goes past it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
-    /// Reads, as long as all stored objects would fit into memory that nobody else needs.
+    /// Reads, as long as all stored objects would fit into memory that nobody else needs, or the
+    /// device is slow.
     #[default]
     Auto,
     /// Nothing: the memory tier is the only copy in memory.

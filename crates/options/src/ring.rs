@@ -43,7 +43,7 @@ pub(crate) const OPTIONS: &[DirOption<RingOptions>] = &[
         value: Value::Words(PAGE_CACHE_WORDS),
         unset: "",
         doc: "The use of the system's page cache, which takes unused memory only: nothing, reads, or writes too; `auto` is `reads` \
-              while all stored objects fit into that memory, `off` otherwise.",
+              while all stored objects fit into that memory, or a read of the device takes more than 1 to 2 ms, `off` otherwise.",
         set: |options, word| options.page_cache = at(word),
         get: |options| position(options.page_cache),
     },

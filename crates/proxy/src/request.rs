@@ -13,7 +13,7 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_base::notes::Notes;
 use humboldt_conf::{HttpPort, PortMode, RuleSource};
 use humboldt_exchange::BodyLength;
-use humboldt_freshness::CacheControl;
+use humboldt_freshness::{self as freshness, CacheControl, Times};
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
 use humboldt_logins::{Checked, Failure};
 use humboldt_net::dns::{Answer, NameAnswer};
@@ -205,6 +205,11 @@ impl Request {
             self.normalize_encoding();
         }
         Ok(())
+    }
+
+    /// The second at which an answer with these times is judged ([`freshness::judged_at`]).
+    pub(crate) fn judged_at_s(&self, times: &Times) -> i64 {
+        freshness::judged_at(times, self.received.secs(), || UnixMillis::now().secs())
     }
 
     /// Sets the key of the URL, or of the name that a rule gives its object.

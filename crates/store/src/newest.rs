@@ -1,10 +1,13 @@
 //! The place of an answer among others, before it is put somewhere ([`crate::versions`]).
 
+use std::sync::atomic::Ordering;
+
 use crate::cache::Cache;
 use crate::flow::Epoch;
 use crate::key::Key;
 use crate::mem::Entry;
 use crate::since::Since;
+use crate::vary::VaryMarker;
 use crate::versions::Commit;
 
 /// A commit, until it has ended: a newer answer waits for it.
@@ -48,6 +51,17 @@ impl Cache {
         matches!(self.mem().get(&primary), Some(Entry::Object(_) | Entry::Vary(_)))
             || self.on_disk(&primary)
             || self.in_flight().versions().has_others(&primary)
+    }
+
+    /// Whether an answer that has arrived and is not stored has the key of no known variant: nothing
+    /// else of its URL is under way, none in memory or in a directory has it, and there is no older
+    /// marker in a directory, by which it may have another key.
+    pub fn is_new_variant(&self, epoch: Epoch, marker: &VaryMarker, variant: &Key) -> bool {
+        // First: what is under way may be stored at any moment, and is not under way then.
+        !self.in_flight().versions().has_others(&epoch.primary)
+            && !self.mem().contains(variant)
+            && !self.on_disk(variant)
+            && (marker.is_written.load(Ordering::Acquire) || !self.on_disk(&epoch.primary))
     }
 
     /// Whether no answer newer than that of this epoch has arrived for a key.

@@ -45,15 +45,17 @@ pub(super) fn other_systems(inputs: &Inputs) -> Made {
     Ok(Some(format!("{text}\n`{LOST}`: the printed tables have lost the mount options.")))
 }
 
-/// The best of a scheme on Linux, and ours with its ratio to our `ufs`.
+/// A scheme on Linux, without mount options where the book has that, and ours with its ratio to our
+/// `ufs`.
 fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
-    let published = book.scheme(scheme);
+    let row = book.plain(scheme);
+    let published = row.map(|row| row.per_s);
     let ours = |scheme: &str| on_common_ground(here?, &format!("humboldt:{scheme}"));
     let over_ufs = over(ours(scheme).map(Group::mean_per_s), ours("ufs").map(Group::mean_per_s));
     [
         LINUX.to_owned(),
         scheme.to_owned(),
-        "the best".to_owned(),
+        row.map_or_else(|| NOTHING.to_owned(), on),
         published_per_s(published),
         ratio(over(published, book.base_of(LINUX_TABLE))),
         ours(scheme).map_or_else(
@@ -63,17 +65,22 @@ fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
     ]
 }
 
-fn other_system(book: &Book, row: &Published) -> [String; 6] {
-    let on = [row.file_system.as_str(), row.mount_options.as_str()];
-    let on: Vec<String> = on
+/// File system and mount options, separated by commas.
+fn on(row: &Published) -> String {
+    let parts = [row.file_system.as_str(), row.mount_options.as_str()];
+    let parts: Vec<String> = parts
         .into_iter()
         .filter(|part| !part.is_empty())
         .map(|part| part.replace('+', ", "))
         .collect();
+    if parts.is_empty() { NOTHING.to_owned() } else { parts.join(", ") }
+}
+
+fn other_system(book: &Book, row: &Published) -> [String; 6] {
     [
         row.system.clone(),
         row.scheme.clone(),
-        if on.is_empty() { NOTHING.to_owned() } else { on.join(", ") },
+        on(row),
         published_per_s(Some(row.per_s)),
         ratio(over(Some(row.per_s), book.base_of(&row.table))),
         "not run here".to_owned(),
@@ -149,10 +156,7 @@ mod tests {
         let (_folder, inputs) = inputs(&[]);
         let text = other_systems(&inputs).unwrap().unwrap();
         assert_eq!(text.matches("not run here").count(), 27);
-        assert_eq!(
-            cells(&text, "Linux 2.4.19"),
-            ["coss", "the best", "326.3", "5.94", "not run yet"]
-        );
+        assert_eq!(cells(&text, "Linux 2.4.19"), ["coss", "–", "326.3", "5.94", "not run yet"]);
         assert_eq!(cells(&text, "FreeBSD 4.8"), ["coss", "–", "330.7", "13.55", "not run here"]);
         assert_eq!(cells(&text, "NetBSD 1.6.1")[1], "UFS, softupdate, noatime, async");
     }

@@ -1,7 +1,7 @@
 //! Peaks that the laboratory found: the lines of an experiment's `index.csv`, repeats taken
 //! together.
 
-use super::csv::Csv;
+use super::csv::{Csv, Row};
 use super::figures::per_s;
 use crate::Outcome;
 
@@ -20,6 +20,31 @@ pub(super) struct Group {
     is_time_up: bool,
     /// Whether the laboratory was the limit of a run for a while.
     is_lab_limited: bool,
+    /// Whether a run ended without having found a limit: mostly at the highest load that it was
+    /// allowed.
+    is_capped: bool,
+    last_quarters: Vec<LastQuarter>,
+}
+
+/// The end of a run, which is its own result: it may be older than those beside it.
+struct LastQuarter {
+    per_s: Option<f64>,
+    from_fill_ratio: Option<f64>,
+    to_fill_ratio: Option<f64>,
+    response_ms: Option<f64>,
+}
+
+impl LastQuarter {
+    fn of(row: &Row<'_>) -> Self {
+        // Not every experiment has all columns.
+        let number = |column| row.number(column).ok().flatten();
+        Self {
+            per_s: number("throughput_per_s"),
+            from_fill_ratio: number("from_fill_ratio"),
+            to_fill_ratio: number("to_fill_ratio"),
+            response_ms: number("response_mean_ms"),
+        }
+    }
 }
 
 impl Group {
@@ -31,6 +56,8 @@ impl Group {
             hit_ratios: Vec::new(),
             is_time_up: false,
             is_lab_limited: false,
+            is_capped: false,
+            last_quarters: Vec::new(),
         }
     }
 
@@ -57,9 +84,28 @@ impl Group {
 
     /// The mean, with marks of doubt, which the page explains.
     pub(super) fn shown(&self) -> String {
+        let capped = if self.is_capped { "≥ " } else { "" };
         let time_up = if self.is_time_up { "†" } else { "" };
         let lab_limited = if self.is_lab_limited { "\\*" } else { "" };
-        format!("{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s())))
+        format!("{capped}{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s())))
+    }
+
+    /// The mean of the last quarters: answers per second, with the fill ratios that they have
+    /// between them.
+    pub(super) fn last_quarter_per_s(&self) -> String {
+        let of = |figure: fn(&LastQuarter) -> Option<f64>| self.last_quarters.iter().map(figure);
+        let from = of(|last| last.from_fill_ratio).flatten().reduce(f64::min);
+        let to = of(|last| last.to_fill_ratio).flatten().reduce(f64::max);
+        let rate = per_s(mean(of(|last| last.per_s)));
+        match (from, to) {
+            (Some(from), Some(to)) => format!("{rate} at {from:.1}–{to:.1}"),
+            _ => rate,
+        }
+    }
+
+    /// The mean of the mean response times in the last quarters, in milliseconds.
+    pub(super) fn last_response_ms(&self) -> Option<f64> {
+        mean(self.last_quarters.iter().map(|last| last.response_ms))
     }
 
     /// Whether a word is among the conditions.
@@ -75,6 +121,12 @@ impl Group {
         });
         number.unwrap_or(1)
     }
+}
+
+/// `None` unless all are known.
+fn mean(figures: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let all: Vec<f64> = figures.collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
 /// The results of one experiment.
@@ -112,6 +164,8 @@ impl Matrix {
             group.is_time_up |= outcome == TIME_UP;
             group.is_lab_limited |=
                 row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
+            group.is_capped |= row.number("limit_reached").ok().flatten() == Some(0.0);
+            group.last_quarters.push(LastQuarter::of(&row));
         }
         Ok(Self { groups })
     }
@@ -205,12 +259,13 @@ mod tests {
     #[test]
     fn doubtful_means_are_marked() {
         let matrix = matrix(
-            "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
-             a,,time up,1000,0\n\
-             b,,filled,2000,0.5\n",
+            "subject,variant,outcome,throughput_per_s,lab_limited_share,limit_reached\n\
+             a,,time up,1000,0,1\n\
+             b,,filled,2000,0.5,\n\
+             c,,filled,3000,0,0\n",
         );
         let shown: Vec<String> = matrix.groups().iter().map(Group::shown).collect();
-        assert_eq!(shown, ["1,000†", "2,000\\*"]);
+        assert_eq!(shown, ["1,000†", "2,000\\*", "≥ 3,000"]);
     }
 
     #[test]

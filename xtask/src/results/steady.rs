@@ -1,6 +1,6 @@
 //! Whether a full store slows a cache down, and whether the same run gives the same figure again.
 
-use super::figures::{NOTHING, over, ratio, spread, table, with_hits};
+use super::figures::{NOTHING, milliseconds, over, ratio, spread, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::{Inputs, Made};
 
@@ -34,9 +34,19 @@ pub(super) fn controllers(inputs: &Inputs) -> Made {
             beside.map_or(NOTHING.to_owned(), Group::shown),
             group.shown(),
             ratio(over(Some(group.mean_per_s()), beside.map(Group::mean_per_s))),
+            group.last_quarter_per_s(),
+            milliseconds(group.last_response_ms()),
         ]
     });
-    Ok(Some(table(["subject", "#robust, answers/s", "#classic, answers/s", "#÷ robust"], rows)))
+    let columns = [
+        "subject",
+        "#robust, answers/s",
+        "#classic, answers/s",
+        "#÷ robust",
+        "#last quarter of classic, answers/s at fill ratio",
+        "#its mean response, ms",
+    ];
+    Ok(Some(table(columns, rows)))
 }
 
 /// The same machine at two time scales.
@@ -55,7 +65,7 @@ pub(super) fn scales(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// The differences between the repeats of the schemes.
+/// The differences between the repeats of the schemes, and how each run ended.
 pub(super) fn repeat(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix("schemes")? else { return Ok(None) };
     let rows = matrix.groups().iter().map(|group| {
@@ -66,9 +76,20 @@ pub(super) fn repeat(inputs: &Inputs) -> Made {
             group.runs().to_string(),
             group.shown(),
             spread(group.spread()),
+            group.last_quarter_per_s(),
+            milliseconds(group.last_response_ms()),
         ]
     });
-    Ok(Some(table(["subject", "conditions", "#runs", "#answers/s", "#spread"], rows)))
+    let columns = [
+        "subject",
+        "conditions",
+        "#runs",
+        "#answers/s",
+        "#spread",
+        "#last quarters, answers/s at fill ratio",
+        "#mean response, ms",
+    ];
+    Ok(Some(table(columns, rows)))
 }
 
 #[cfg(test)]
@@ -97,10 +118,10 @@ mod tests {
             [("classic/index.csv", CSV), ("schemes/index.csv", CSV), ("scale/index.csv", CSV)];
         let (_folder, alone) = inputs(&files[..1]);
         let text = controllers(&alone).unwrap().unwrap();
-        assert_eq!(cells(&text, "humboldt:ring"), ["–", "800", "–"]);
+        assert_eq!(cells(&text, "humboldt:ring"), ["–", "800", "–", "800", "–"]);
         let (_folder, inputs) = inputs(&files);
         let text = controllers(&inputs).unwrap().unwrap();
-        assert_eq!(cells(&text, "humboldt:coss"), ["900", "900", "1.00"]);
+        assert_eq!(cells(&text, "humboldt:coss"), ["900", "900", "1.00", "900", "–"]);
         let text = scales(&inputs).unwrap().unwrap();
         assert_eq!(cells(&text, "humboldt:coss"), ["0.4 CPU", "900", "1.00"]);
     }
@@ -109,6 +130,9 @@ mod tests {
     fn repeats_are_counted() {
         let (_folder, inputs) = inputs(&[("schemes/index.csv", CSV)]);
         let text = repeat(&inputs).unwrap().unwrap();
-        assert_eq!(cells(&text, "humboldt:coss"), ["0.4 CPU", "2", "900", "11.1 % (!)"]);
+        assert_eq!(
+            cells(&text, "humboldt:coss"),
+            ["0.4 CPU", "2", "900", "11.1 % (!)", "900", "–"]
+        );
     }
 }

@@ -13,6 +13,6 @@ use crate::request::Request;
 pub(crate) fn judge_age(request: &Request, times: &Times) -> Disposition {
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.cache_url());
-    let now_s = request.received.secs();
+    let now_s = request.judged_at_s(times);
     freshness::judge(times, &request.cc, &snapshot.freshness, rule, now_s)
 }

@@ -48,7 +48,10 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
     let cache = &core.shared.cache;
     let key = hit.key;
     let reader = match cache.begin_or_join(request.key, key, &hit.url) {
-        Begin::Join(reader) if reader.flow().is_reading() => Some(reader),
+        Begin::Join(reader) if reader.flow().is_reading() => {
+            drop(hit); // its memory is counted, and the flow has its own
+            Some(reader)
+        }
         // Another client has its answer validated, or anew. The server may take long, or fail; as
         // long as it has not answered, this one is as good as it was.
         Begin::Join(reader) if reader.flow().published().is_none() && !hit.is_void(cache) => {

@@ -57,7 +57,7 @@ pub(crate) fn send_interim(client: &mut ClientExchange, request: &Request, head:
 
 /// Age of the answer in seconds.
 pub(crate) fn age_s(request: &Request, times: &Times) -> u32 {
-    freshness::age(times, request.received.secs())
+    freshness::age(times, request.judged_at_s(times))
 }
 
 /// The same of an answer that has come, or been confirmed, for this very request: perhaps long
@@ -68,7 +68,7 @@ pub(crate) fn age_on_arrival_s(request: &Request, times: &Times) -> u32 {
 
 /// Seconds of freshness that are left.
 pub(crate) fn ttl_s(request: &Request, times: &Times) -> i64 {
-    freshness::ttl(times, request.received.secs())
+    freshness::ttl(times, request.judged_at_s(times))
 }
 
 /// The usage of an answer that the cache has served whole.

@@ -226,7 +226,7 @@ async fn receive(
             Some(Ok(is_end)) => {
                 if writer.written() > limit_bytes {
                     // Others that have joined get as much as their own limits allow.
-                    if !stored || writer.clients_ever() <= leaders {
+                    if !stored || writer.abort_too_large(leaders) {
                         return Err(AbortReason::TooLarge);
                     }
                     limit_bytes = u64::MAX;

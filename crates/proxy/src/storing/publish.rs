@@ -175,10 +175,25 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     }
     let cache = &core.shared.cache;
     let epoch = writer.epoch();
+    if !was_stored && is_other_variant(core, request, answer, writer) {
+        return;
+    }
     if was_stored || status < 500 && cache.may_have_older(epoch) {
         forget_all(core, request.key).await;
     } else if !is_own_part && !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
         cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
     }
+}
+
+/// Whether the answer is of another variant than the stored ones of its URL, which are kept then: a
+/// page with `Vary: Cookie` may be private for users with an account, and the same for all others.
+fn is_other_variant(core: &Core, request: &Request, answer: &Answer, writer: &FlowWriter) -> bool {
+    let cache = &core.shared.cache;
+    let Some(Entry::Vary(marker)) = cache.lookup(&request.key) else { return false };
+    let Vary::On(spec) = vary::of(&answer.head.fields) else { return false };
+    // Clients with different preferences share a variant in a language, whatever their keys.
+    *spec.as_bytes() == *marker.fields
+        && !spec.names().any(|name| name == b"accept-language")
+        && cache.is_new_variant(writer.epoch(), &marker, &memory::variant_key(request, &marker))
 }

@@ -155,6 +155,12 @@ fn finish_full(dir: &Dir, written: &io::Result<()>) {
 /// `maintain` has it tried again.
 pub(super) fn clear_tables(dir: &Dir, stripes: &[StripeName]) {
     for name in stripes {
+        // A younger stripe in the slot has a table of its own. Nobody but this thread writes them.
+        let found = rebuild::read_table(dir, name.slot);
+        if found.is_ok_and(|found| found.is_none_or(|table| table.seq != name.seq)) {
+            dir.set_empty(*name);
+            continue;
+        }
         let end = dir.stripe_offset(name.slot) + STRIPE_BYTES as u64;
         let outcome = dir.data.write(end - TRAILER_BYTES as u64, &[0; TRAILER_BYTES]);
         match is_good(dir, "clear a table of", &outcome) {
@@ -270,6 +276,8 @@ pub(super) fn write_all(dir: &Dir) -> bool {
             return false;
         }
     }
+    let to_clear = std::mem::take(&mut dir.log.lock().to_clear);
+    clear_tables(dir, &to_clear);
     let filling = dir.log.lock().filling.as_ref().and_then(|filling| filling.unwritten(dir.id));
     let is_written = filling.is_none_or(|unwritten| write_stripe(dir, &unwritten, false).is_ok());
     tracing::debug!(
@@ -277,5 +285,8 @@ pub(super) fn write_all(dir: &Dir) -> bool {
         "{}: closed",
         dir.path().display()
     );
-    is_written && is_running(dir) && dir.log.lock().full.is_empty()
+    // A snapshot would hide a table that the next crash brings back: without one it is read, and
+    // what it names can be removed.
+    let log = dir.log.lock();
+    is_written && is_running(dir) && log.full.is_empty() && log.to_clear.is_empty()
 }

@@ -122,7 +122,8 @@ impl Store {
 
     /// Buffers take no more than a share of the memory that there is. With `page-cache=auto`, reads
     /// go through the page cache while all that is stored fits into it. When it does not, pages
-    /// come and go, and cost more than they save (`cargo xtask bench page-cache`).
+    /// come and go, and cost more of the processor than they save (`cargo xtask bench page-cache`);
+    /// unless the device is a slow disk, of which every read that is saved counts.
     fn look_at_memory(&self) {
         if self.keeper.given.disk().is_some() {
             return; // the machine's memory does not follow from a seed
@@ -134,10 +135,11 @@ impl Store {
             return;
         }
         let used_bytes = u64::from(self.segments.used()) * self.geometry.segment_bytes;
-        let is_cached = self.fits_page_cache.load(Ordering::Relaxed);
+        let is_cached = self.uses_page_cache.load(Ordering::Relaxed);
         let share_pct = if is_cached { MEMORY_SHARE_PCT } else { MEMORY_SHARE_AGAIN_PCT };
         let fits = used_bytes <= available_bytes / 100 * share_pct;
-        self.fits_page_cache.store(fits, Ordering::Relaxed);
+        let are_slow = self.device_reads.are_slow();
+        self.uses_page_cache.store(fits || are_slow, Ordering::Relaxed);
     }
 
     /// Syncs writes that went through the page cache, on a thread of its own, because a slow device

@@ -7,6 +7,7 @@
 //! `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
+mod device_reads;
 mod doubts;
 mod format;
 mod geometry;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::checkpoint;
+use super::device_reads::DeviceReads;
 use super::doubts::Doubts;
 use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
 use super::geometry::Geometry;
@@ -64,9 +65,10 @@ pub(crate) struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) store_id: u64,
     pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file, through which objects are read for clients while `fits_page_cache`.
+    /// The same file, through which objects are read for clients while `uses_page_cache`.
     pub(crate) cached: Arc<dyn BlockFile>,
-    pub(crate) fits_page_cache: AtomicBool,
+    pub(crate) uses_page_cache: AtomicBool,
+    pub(crate) device_reads: DeviceReads,
     luck: Luck,
     /// `false` while a thread waits until the page cache's part is on the device.
     pub(crate) is_written_back: AtomicBool,
@@ -113,7 +115,8 @@ impl Store {
             purges: Arc::new(Purges::new(store_id, files.purges, number, Arc::clone(&doubts))?),
             data: files.data,
             cached: files.cached,
-            fits_page_cache: AtomicBool::new(options.own.page_cache != PageCache::Off),
+            uses_page_cache: AtomicBool::new(options.own.page_cache != PageCache::Off),
+            device_reads: DeviceReads::of(&options.path),
             luck: Luck::default(),
             is_written_back: AtomicBool::new(true),
             checkpoints: files.checkpoints,
@@ -136,12 +139,12 @@ impl Store {
 
     /// The way to the data by which objects are read for clients.
     pub(crate) fn file_for_reads(&self) -> &dyn BlockFile {
-        if self.fits_page_cache.load(Ordering::Relaxed) { &*self.cached } else { &*self.data }
+        if self.uses_page_cache.load(Ordering::Relaxed) { &*self.cached } else { &*self.data }
     }
 
     /// Fills `into` from the page cache, if that may be asked, is likely to have it, and has it.
     pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>> {
-        if !self.fits_page_cache.load(Ordering::Relaxed) || !self.luck.may_ask() {
+        if !self.uses_page_cache.load(Ordering::Relaxed) || !self.luck.may_ask() {
             return None;
         }
         let read = self.cached.read_now(offset, into);

@@ -99,7 +99,7 @@ pub(crate) struct RockWriter {
     record: Record,
     id: u64,
     chain: Arc<Chain>,
-    /// Slots that the object will take, if that is known.
+    /// Slots that the object will take; `usize::MAX` if that is not known.
     slots_wanted: usize,
     slab: Slab,
     /// The first slot of an object that is longer than a slab, payload and room for the header.
@@ -148,7 +148,7 @@ impl RockWriter {
         let mut writer = Self {
             id: dir.new_id()?,
             chain: Chain::new(dir, IndexKey::from(&record.key)),
-            slots_wanted: slots,
+            slots_wanted: if body_bytes.is_some() { slots } else { usize::MAX },
             slab: Slab::new(&dir.device, slots.min(first_slots(geometry)), 0)?,
             dir: Arc::clone(dir),
             geometry,
@@ -429,5 +429,28 @@ impl Writer for RockWriter {
 
     fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {
         Box::pin((*self).finish(body_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::battery::{record, run, wait_for_rebuild};
+    use crate::rock::{DirOptions, Rock};
+
+    /// Or it would be copied for each slot that it grows by.
+    #[test]
+    fn an_object_of_unknown_length_doubles_its_memory() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let rock = Rock::open(&DirOptions::new(folder.path(), 16 << 20)).expect("a new directory");
+        wait_for_rebuild(&rock);
+        let mut writer = RockWriter::create(&rock.dir, record("http://a/", 1), None).expect("room");
+        let (piece, mut sizes) = ([0; 4096], Vec::new());
+        for at in 0..200 {
+            run(writer.append(at * piece.len() as u64, &[&piece])).expect("room");
+            sizes.push(writer.slab.slots(writer.geometry));
+        }
+        sizes.dedup();
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64]);
     }
 }

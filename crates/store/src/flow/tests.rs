@@ -362,6 +362,21 @@ fn a_flow_that_somebody_has_joined_is_not_given_up_as_unwanted() {
 }
 
 #[test]
+fn a_flow_that_others_have_joined_is_not_cut_off_as_too_large_for_its_leader() {
+    let (_tier, table) = table(64 * MIB);
+    let mut writer = lead(&table, 1);
+    let leader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    drop(join(&table, 1));
+    assert!(!writer.abort_too_large(1), "it may come back");
+    drop((leader, writer));
+    let mut alone = lead(&table, 2);
+    let leader = alone.subscribe(ReaderKind::Client).expect("at the start");
+    assert!(alone.abort_too_large(1));
+    assert!(alone.flow().reader_at(0, ReaderKind::Client).is_none(), "nobody joins any more");
+    drop(leader);
+}
+
+#[test]
 fn a_disk_writer_is_woken_for_batches_and_when_the_writer_is_stuck() {
     let (_, table) = table(64 * MIB);
     let wakes = Wakes::new();

@@ -16,7 +16,7 @@ use crate::mem::PageShortage;
 use crate::object::Object;
 use crate::scheme::Place;
 
-use super::state::{Ended, WriterWait};
+use super::state::{Ended, State, WriterWait};
 use super::wake::remember;
 use super::{
     AbortReason, Epoch, Fate, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind,
@@ -379,19 +379,30 @@ impl FlowWriter {
     /// [`FlowWriter::readers`] first, and aborting then, would cut off clients that have joined in
     /// between.
     pub fn abort_unwanted(&mut self) -> bool {
-        let is_unwanted = self.flow.with(|state, wakes| {
-            let is_unwanted = state.is_deserted();
-            if is_unwanted {
-                state.ended.get_or_insert(Ended::Aborted(AbortReason::Cancelled));
+        self.abort_if(AbortReason::Cancelled, State::is_deserted)
+    }
+
+    /// Aborts a flow that is too large for the clients that began it, unless more than `leaders`
+    /// have ever read it; returns whether it did.
+    pub fn abort_too_large(&mut self, leaders: usize) -> bool {
+        self.abort_if(AbortReason::TooLarge, |state| state.clients_ever <= leaders)
+    }
+
+    /// Asks and aborts under one lock.
+    fn abort_if(&mut self, reason: AbortReason, is_to_end: impl FnOnce(&State) -> bool) -> bool {
+        let is_aborted = self.flow.with(|state, wakes| {
+            let is_to_end = is_to_end(state);
+            if is_to_end {
+                state.ended.get_or_insert(Ended::Aborted(reason));
                 state.wake_all(wakes);
             }
-            is_unwanted
+            is_to_end
         });
-        if is_unwanted {
+        if is_aborted {
             self.unregister();
             self.page = None;
         }
-        is_unwanted
+        is_aborted
     }
 
     fn end(&mut self, how: Ended) {
@@ -416,11 +427,6 @@ impl FlowWriter {
     pub fn readers(&self) -> usize {
         let state = self.flow.state.lock();
         state.clients + state.parked
-    }
-
-    /// Clients that have wanted it so far, also those that have left.
-    pub fn clients_ever(&self) -> usize {
-        self.flow.state.lock().clients_ever
     }
 
     /// Ready when no client wants it any more.

@@ -9,7 +9,7 @@ use humboldt_store::scheme::Scheme;
 
 use super::{MIB, Store, next, url, wait_until, write_at};
 use crate::battery::Seen;
-use crate::coss::format::STRIPE_BYTES;
+use crate::coss::format::{STRIPE_BYTES, StripeName};
 use crate::coss::worker::clear_tables;
 
 /// Half of a stripe is from before: by a clean stop and by a crash, only its own objects are
@@ -251,4 +251,16 @@ fn what_lay_behind_the_end_of_a_full_disk_does_not_come_back() {
     assert_eq!(store.see("http://old/"), Seen::Nothing, "evicted");
     store.crash();
     assert_eq!(store.see("http://old/"), Seen::Nothing, "nor the older one");
+}
+
+#[test]
+fn a_late_clearing_spares_the_younger_stripe_in_its_slot() {
+    let mut store = Store::new(8, |_| ());
+    store.put("http://young/", 1, 1000);
+    store.settle();
+    store.maintain();
+    let (dir, slot) = (&store.coss().dir, store.slot("http://young/"));
+    clear_tables(dir, &[StripeName { seq: dir.seq(slot) - 1, slot }]);
+    store.crash();
+    assert_eq!(store.see("http://young/"), Seen::Whole(1, 1000));
 }

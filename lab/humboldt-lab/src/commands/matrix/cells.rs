@@ -197,7 +197,11 @@ impl Plan<'_> {
     }
 
     fn cell(&self, options: &Table, label: &str, repeat: u32) -> Result<Cell, Failure> {
-        let mut all = over(&over(&self.file.common, options), &self.file.above);
+        let subject = options.get("subject").unwrap_or(&Value::Boolean(false));
+        let own = |row: &&Table| row.get("subject") == Some(subject);
+        let row = self.file.rows.iter().find(own).cloned().unwrap_or_default();
+        let below = over(&self.file.common, &row);
+        let mut all = over(&over(&below, options), &self.file.above);
         let mut label = label.to_owned();
         if self.file.repeats > 1 {
             label = format!("{label} #{repeat}");
@@ -380,6 +384,19 @@ mod tests {
         let peaks = peaks(&cells);
         assert!(peaks.len() == 8 && peaks.iter().all(|peak| peak.quick));
         assert_eq!((peaks[0].world.seed, peaks[7].world.seed), (1, 2));
+    }
+
+    #[test]
+    fn a_combination_has_the_options_of_its_subjects_row() {
+        let text = "title = 'T'\n[common]\nload-max = 9\n[cross]\nfs = ['ext4']\n\
+                    subject = ['squid:ufs', 'squid:rock']\n\
+                    [[run]]\nsubject = 'squid:rock'\nload-max = 7\nfs = 'xfs'\n";
+        let cross = parse(text, Scale { cross: true, ..Scale::default() }).unwrap();
+        let cells = cells(&cross, Path::new("test.toml"), Path::new("out")).unwrap().cells;
+        assert_eq!(cells[1].label, "ext4 squid:rock");
+        let loads = peaks(&cells).iter().map(|peak| peak.search.load_max).collect::<Vec<_>>();
+        assert_eq!(loads, [Some(9.0), Some(7.0)]);
+        assert!(peaks(&cells).iter().all(|peak| peak.ground.fs.as_deref() == Some("ext4")));
     }
 
     #[test]

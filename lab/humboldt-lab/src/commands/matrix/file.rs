@@ -68,6 +68,10 @@ pub(super) struct File {
     /// The axes with `--cross`, which has no further runs.
     #[serde(default)]
     cross: Table,
+    /// With `--cross` the file's [[run]]s: each combination has the options of the one with its
+    /// subject below its own.
+    #[serde(skip)]
+    pub(super) rows: Vec<Table>,
     /// Excluded combinations: those that have all of these values.
     #[serde(default)]
     pub(super) exclude: Vec<Table>,
@@ -234,6 +238,11 @@ fn parse_with(
             return Err("there is no [full] in it: run it without --full".to_owned());
         }
         file.common = over(&file.common, &file.full);
+        // What the original did not have, such as a limit, no row has.
+        let sides = file.claim.iter_mut().flat_map(|claim| [&mut claim.before, &mut claim.after]);
+        for options in file.run.iter_mut().chain(sides) {
+            options.retain(|name, _| file.full.get(name).and_then(Value::as_str) != Some(""));
+        }
     }
     if scale.trial {
         (file.repeats, file.session) = (1, None);
@@ -246,7 +255,7 @@ fn parse_with(
             return Err("there is no [cross] in it: run it without --cross".to_owned());
         }
         file.axes = std::mem::take(&mut file.cross);
-        file.run.clear();
+        file.rows = std::mem::take(&mut file.run);
         file.claim.clear();
         file.step.clear();
     }
@@ -319,11 +328,23 @@ mod tests {
             cross.axes.contains_key("fs")
                 && !cross.axes.contains_key("subject")
                 && cross.run.is_empty()
+                && cross.rows.len() == 1
         );
         let plain = "title = 'T'\n[[run]]\nsubject = 'nginx'\n";
         let full = parse(plain, Scale { full: true, ..Scale::default() });
         assert!(full.unwrap_err().contains("[full]"));
         assert!(parse(plain, of_all).unwrap_err().contains("[cross]"));
+    }
+
+    #[test]
+    fn a_row_at_full_size_has_no_limit_that_the_original_had_not() {
+        let text = "title = 'T'\n[full]\nmemory-limit = ''\nsample = '60s'\n\
+                    [[run]]\nsubject = 'nginx'\nmemory-limit = '64MB'\nsample = '20s'\n";
+        let full = parse(text, Scale { full: true, ..Scale::default() }).unwrap();
+        assert!(!full.run[0].contains_key("memory-limit"));
+        assert_eq!(full.run[0]["sample"].as_str(), Some("20s"));
+        let small = parse(text, Scale::default()).unwrap();
+        assert_eq!(small.run[0]["memory-limit"].as_str(), Some("64MB"));
     }
 
     #[test]
