@@ -199,9 +199,9 @@ pub fn age(times: &Times, now: i64) -> u32 {
     u32::try_from(age_s).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
 
-/// The second at which an answer with these times is judged for a request: when the request came, or
-/// later, if the answer came while the request waited. After the clock was set back an answer may be
-/// from the future all the same: at most `now` is taken.
+/// The second at which an answer with these times is judged for a request: when the request came,
+/// or later, if the answer came while the request waited. After the clock was set back an answer
+/// may be from the future all the same: at most `now` is taken.
 #[inline]
 pub fn judged_at(times: &Times, received_s: i64, now: impl FnOnce() -> i64) -> i64 {
     if times.response_time <= received_s {

@@ -53,9 +53,9 @@ impl Cache {
             || self.in_flight().versions().has_others(&primary)
     }
 
-    /// Whether an answer that has arrived and is not stored has the key of no known variant: nothing
-    /// else of its URL is under way, none in memory or in a directory has it, and there is no older
-    /// marker in a directory, by which it may have another key.
+    /// Whether an answer that has arrived and is not stored has the key of no known variant:
+    /// nothing else of its URL is under way, none in memory or in a directory has it, and there is
+    /// no older marker in a directory, by which it may have another key.
     pub fn is_new_variant(&self, epoch: Epoch, marker: &VaryMarker, variant: &Key) -> bool {
         // First: what is under way may be stored at any moment, and is not under way then.
         !self.in_flight().versions().has_others(&epoch.primary)
