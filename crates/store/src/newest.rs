@@ -53,15 +53,18 @@ impl Cache {
             || self.in_flight().versions().has_others(&primary)
     }
 
-    /// Whether an answer that has arrived and is not stored has the key of no known variant:
-    /// nothing else of its URL is under way, none in memory or in a directory has it, and there is
-    /// no older marker in a directory, by which it may have another key.
-    pub fn is_new_variant(&self, epoch: Epoch, marker: &VaryMarker, variant: &Key) -> bool {
-        // First: what is under way may be stored at any moment, and is not under way then.
+    /// Whether nothing else of the URL is under way than the fetch of this epoch.
+    pub fn is_alone(&self, epoch: Epoch) -> bool {
         !self.in_flight().versions().has_others(&epoch.primary)
-            && !self.mem().contains(variant)
+    }
+
+    /// Whether no stored answer of this marker's URL has the key of the variant: none in memory or
+    /// in a directory, and there is no older marker in a directory, by which it may have another
+    /// key.
+    pub fn is_new_variant(&self, primary: &Key, marker: &VaryMarker, variant: &Key) -> bool {
+        !self.mem().contains(variant)
             && !self.on_disk(variant)
-            && (marker.is_written.load(Ordering::Acquire) || !self.on_disk(&epoch.primary))
+            && (marker.is_written.load(Ordering::Acquire) || !self.on_disk(primary))
     }
 
     /// Whether no answer newer than that of this epoch has arrived for a key.

@@ -188,12 +188,19 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
 
 /// Whether the answer is of another variant than the stored ones of its URL, which are kept then: a
 /// page with `Vary: Cookie` may be private for users with an account, and the same for all others.
+/// `false` while something else of the URL is under way, of which the variant is not known.
 fn is_other_variant(core: &Core, request: &Request, answer: &Answer, writer: &FlowWriter) -> bool {
     let cache = &core.shared.cache;
+    // First: what is under way may be stored at any moment, and is not under way then.
+    if !cache.is_alone(writer.epoch()) {
+        return false;
+    }
     let Some(Entry::Vary(marker)) = cache.lookup(&request.key) else { return false };
     let Vary::On(spec) = vary::of(&answer.head.fields) else { return false };
     // Clients with different preferences share a variant in a language, whatever their keys.
+    let is_by_language = spec.names().any(|name| name == b"accept-language");
+    let variant = memory::variant_key(request, &marker);
     *spec.as_bytes() == *marker.fields
-        && !spec.names().any(|name| name == b"accept-language")
-        && cache.is_new_variant(writer.epoch(), &marker, &memory::variant_key(request, &marker))
+        && !is_by_language
+        && cache.is_new_variant(&request.key, &marker, &variant)
 }

@@ -155,10 +155,12 @@ fn finish_full(dir: &Dir, written: &io::Result<()>) {
 /// `maintain` has it tried again.
 pub(super) fn clear_tables(dir: &Dir, stripes: &[StripeName]) {
     for name in stripes {
-        // A younger stripe in the slot has a table of its own. Nobody but this thread writes them.
-        let found = rebuild::read_table(dir, name.slot);
-        if found.is_ok_and(|found| found.is_none_or(|table| table.seq != name.seq)) {
-            dir.set_empty(*name);
+        // A younger stripe in the slot may have written a table of its own, which stays. Nobody but
+        // this thread writes them.
+        let is_replaced = dir.seq(name.slot) != name.seq
+            && rebuild::read_table(dir, name.slot)
+                .is_ok_and(|found| found.is_none_or(|table| table.seq != name.seq));
+        if is_replaced {
             continue;
         }
         let end = dir.stripe_offset(name.slot) + STRIPE_BYTES as u64;

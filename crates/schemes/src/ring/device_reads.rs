@@ -72,7 +72,9 @@ impl Seen {
             return false;
         };
         if count >= READS_LEAST {
-            let mean_us = now.ms.saturating_sub(before.ms).saturating_mul(1000) / count;
+            // The kernel's sum begins anew after 49 days of reading.
+            let took_ms = u64::from((now.ms as u32).wrapping_sub(before.ms as u32));
+            let mean_us = took_ms * 1000 / count;
             let is_long = mean_us > if self.are_slow { SLOW_STILL_US } else { SLOW_US };
             *self = Self { reads: Some(now), are_slow: is_long };
         }
@@ -113,13 +115,17 @@ mod tests {
         assert!(look(1600, 10_840));
         assert!(!look(5, 0), "another device");
         assert!(!look(10, 0) && !look(500, 490), "known again, and fast");
-        assert!(look(600, 1490) && !seen.look(None), "the system tells no more");
+        assert!(look(600, 1490));
+        assert!(look(700, u64::from(u32::MAX)), "it began anew");
+        assert!(look(800, 999), "10 ms");
+        assert!(!seen.look(None), "the system tells no more");
     }
 
     #[test]
     fn a_file_without_a_device_has_no_slow_one() {
         for path in ["/proc/self/status", "/is/not/there"] {
-            assert!(!DeviceReads::of(Path::new(path)).are_slow());
+            let reads = DeviceReads::of(Path::new(path));
+            assert!(reads.stat.is_none() && !reads.are_slow());
         }
     }
 }

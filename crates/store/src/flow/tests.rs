@@ -373,6 +373,7 @@ fn a_flow_that_others_have_joined_is_not_cut_off_as_too_large_for_its_leader() {
     let leader = alone.subscribe(ReaderKind::Client).expect("at the start");
     assert!(alone.abort_too_large(1));
     assert!(alone.flow().reader_at(0, ReaderKind::Client).is_none(), "nobody joins any more");
+    assert_eq!(table.len(), 0, "the next request begins another one");
     drop(leader);
 }
 

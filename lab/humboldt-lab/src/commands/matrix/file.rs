@@ -240,7 +240,8 @@ fn parse_with(
         file.common = over(&file.common, &file.full);
         // What the original did not have, such as a limit, no row has.
         let sides = file.claim.iter_mut().flat_map(|claim| [&mut claim.before, &mut claim.after]);
-        for options in file.run.iter_mut().chain(sides) {
+        let steps = file.step.iter_mut().map(|step| &mut step.options);
+        for options in file.run.iter_mut().chain(sides).chain(steps) {
             options.retain(|name, _| file.full.get(name).and_then(Value::as_str) != Some(""));
         }
     }
