@@ -338,12 +338,15 @@ fn a_handshake_that_fails_is_tried_with_the_next_address() {
 #[test]
 fn behind_a_handshake_that_fails_few_addresses_are_asked() {
     let authority = Authority::new("tests");
-    let first = TcpListener::bind("127.0.0.2:0").expect("a port");
-    let port = first.local_addr().expect("an address").port();
-    let bind = |last: u8| {
-        TcpListener::bind((std::net::Ipv4Addr::new(127, 0, 0, last), port)).expect("the port")
+    // A port that is free at one address may be taken at another, by a test beside this one.
+    let bind_all = || {
+        let first = TcpListener::bind("127.0.0.2:0").ok()?;
+        let port = first.local_addr().ok()?.port();
+        let bind = |last: u8| TcpListener::bind((std::net::Ipv4Addr::new(127, 0, 0, last), port));
+        let others: Vec<TcpListener> = (3..8).map(bind).collect::<Result<_, _>>().ok()?;
+        Some((port, others.into_iter().chain([first]).collect::<Vec<_>>()))
     };
-    let listeners: Vec<TcpListener> = (3..8).map(bind).chain([first]).collect();
+    let (port, listeners) = (0..20).find_map(|_| bind_all()).expect("a port at six addresses");
     let names: String = (2..8).map(|last| format!("127.0.0.{last} six.test\n")).collect();
     let hosts = authority.path("hosts");
     std::fs::write(&hosts, names).expect("a file");
