@@ -71,8 +71,7 @@ impl Group {
 
     /// The mean share of hits; `None` if it was not measured.
     pub(super) fn hit_ratio(&self) -> Option<f64> {
-        let sum: f64 = self.hit_ratios.iter().sum();
-        (!self.hit_ratios.is_empty()).then(|| sum / self.hit_ratios.len() as f64)
+        mean(self.hit_ratios.iter().copied().map(Some))
     }
 
     /// The slowest to the fastest repeat as a share of the mean; `None` of a single run.
