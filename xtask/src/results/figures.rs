@@ -65,6 +65,13 @@ pub(super) fn with_hits(rate: &str, hit_ratio: Option<f64>) -> String {
     )
 }
 
+/// A share in per cent, which may be negative, without the sign of per cent.
+pub(super) fn signed_pct(share: f64) -> String {
+    let tenths = (share * 1000.0).round() / 10.0;
+    let sign = if tenths < 0.0 { "−" } else { "" };
+    format!("{sign}{:.1}", tenths.abs())
+}
+
 pub(super) fn ratio(value: Option<f64>) -> String {
     number(value, 2)
 }

@@ -2,7 +2,7 @@
 //! together.
 
 use super::csv::{Csv, Row};
-use super::figures::per_s;
+use super::figures::{NOTHING, per_s, signed_pct};
 use crate::Outcome;
 
 /// The outcome of runs with a throughput; others failed or were interrupted.
@@ -24,6 +24,9 @@ pub(super) struct Group {
     /// allowed.
     is_capped: bool,
     last_quarters: Vec<LastQuarter>,
+    /// Slopes of the answers per second from fill ratio 0.5 to 2, as a part of their mean for each
+    /// unit of the fill ratio; of the repeats that have one.
+    slopes: Vec<f64>,
 }
 
 /// The end of a run, which is its own result: it may be older than those beside it.
@@ -58,6 +61,7 @@ impl Group {
             is_lab_limited: false,
             is_capped: false,
             last_quarters: Vec::new(),
+            slopes: Vec::new(),
         }
     }
 
@@ -100,6 +104,16 @@ impl Group {
             (Some(from), Some(to)) => format!("{rate} at {from:.1}–{to:.1}"),
             _ => rate,
         }
+    }
+
+    /// The mean of the slopes, with the lowest and the highest: "−5.1 % (−9.0 to 1.2)".
+    pub(super) fn slope(&self) -> String {
+        let Some(mean) = mean(self.slopes.iter().copied().map(Some)) else {
+            return NOTHING.to_owned();
+        };
+        let low = self.slopes.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = self.slopes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        format!("{} % ({} to {})", signed_pct(mean), signed_pct(low), signed_pct(high))
     }
 
     /// The mean of the mean response times in the last quarters, in milliseconds.
@@ -165,6 +179,7 @@ impl Matrix {
                 row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
             group.is_capped |= row.number("limit_reached").ok().flatten() == Some(0.0);
             group.last_quarters.push(LastQuarter::of(&row));
+            group.slopes.extend(row.number("flatness").ok().flatten());
         }
         Ok(Self { groups })
     }

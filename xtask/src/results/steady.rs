@@ -12,13 +12,21 @@ pub(super) fn flatness(inputs: &Inputs) -> Made {
         let null_per_s = matrix.without_disk(program).map(Group::mean_per_s);
         [
             group.subject.clone(),
-            group.shown(),
+            with_hits(&group.shown(), group.hit_ratio()),
             ratio(over(Some(group.mean_per_s()), null_per_s)),
             ratio(over(inputs.book.scheme(scheme), inputs.book.null())),
             spread(group.spread()),
+            group.slope(),
         ]
     });
-    let columns = ["subject", "#answers/s", "#÷ no disk here", "#published ÷ no disk", "#spread"];
+    let columns = [
+        "subject",
+        "#answers/s · hits",
+        "#÷ no disk here",
+        "#published ÷ no disk",
+        "#spread",
+        "#slope for each fill ratio, lowest to highest repeat",
+    ];
     Ok(Some(table(columns, rows)))
 }
 
@@ -97,19 +105,20 @@ mod tests {
     use super::*;
     use crate::results::testing::{cells, inputs};
 
-    const CSV: &str = "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
-        humboldt:null,0.4 CPU,filled,1000,0\n\
-        humboldt:coss,0.4 CPU,filled,850,0\n\
-        humboldt:coss,0.4 CPU,filled,950,0\n\
-        humboldt:ring,0.4 CPU,filled,800,0\n";
+    const CSV: &str = "subject,variant,outcome,throughput_per_s,lab_limited_share,flatness\n\
+        humboldt:null,0.4 CPU,filled,1000,0,\n\
+        humboldt:coss,0.4 CPU,filled,850,0,-0.02\n\
+        humboldt:coss,0.4 CPU,filled,950,0,0.0502\n\
+        humboldt:ring,0.4 CPU,filled,800,0,\n";
 
     #[test]
     fn full_stores_are_divided_by_none() {
         let (_folder, inputs) = inputs(&[("flatness/index.csv", CSV)]);
         let text = flatness(&inputs).unwrap().unwrap();
-        assert_eq!(cells(&text, "humboldt:null"), ["1,000", "1.00", "1.00", "–"]);
-        assert_eq!(cells(&text, "humboldt:coss"), ["900", "0.90", "0.98", "11.1 % (!)"]);
-        assert_eq!(cells(&text, "humboldt:ring"), ["800", "0.80", "–", "–"]);
+        assert_eq!(cells(&text, "humboldt:null"), ["1,000", "1.00", "1.00", "–", "–"]);
+        let coss = ["900", "0.90", "0.98", "11.1 % (!)", "1.5 % (−2.0 to 5.0)"];
+        assert_eq!(cells(&text, "humboldt:coss"), coss);
+        assert_eq!(cells(&text, "humboldt:ring"), ["800", "0.80", "–", "–", "–"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The gain of tuning: a text's statements about single steps, and all steps in sequence.
 
+use super::csv::Row;
 use super::figures::{NOTHING, number, over, per_s, ratio, table, with_hits};
 use super::{Inputs, Made};
 
@@ -22,9 +23,9 @@ pub(super) fn claims(inputs: &Inputs) -> Made {
             or_nothing(row.text("says")?),
             or_nothing(row.text("subject")?),
             format!("{} → {}", or_nothing(row.text("before")?), or_nothing(row.text("after")?)),
-            with_hits(&per_s(before_per_s), row.number("before_hit_ratio")?),
-            with_hits(&per_s(after_per_s), row.number("after_hit_ratio")?),
-            ratio(row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            with_hits(&marked(before_per_s, &row, "before"), row.number("before_hit_ratio")?),
+            with_hits(&marked(after_per_s, &row, "after"), row.number("after_hit_ratio")?),
+            factor(&row, row.number("ratio")?.or(over(after_per_s, before_per_s))),
             published(row.text("published")?),
             or_nothing(row.text("verdict")?),
         ]);
@@ -47,6 +48,27 @@ fn or_nothing(text: &str) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
 }
 
+/// Whether no limit was found, of "before_limit_reached" and the like. Older files do not say it.
+fn is_bound(row: &Row<'_>, column: &str) -> bool {
+    row.number(column).ok().flatten() == Some(0.0)
+}
+
+/// The rate of a side, "before" or "after", marked where no limit was found.
+fn marked(rate_per_s: Option<f64>, row: &Row<'_>, side: &str) -> String {
+    let mark = if is_bound(row, &format!("{side}_limit_reached")) { "≥ " } else { "" };
+    format!("{mark}{}", per_s(rate_per_s))
+}
+
+/// The factor of the rates, marked where it may be larger or smaller; none if it may be both.
+fn factor(row: &Row<'_>, factor: Option<f64>) -> String {
+    match (is_bound(row, "before_limit_reached"), is_bound(row, "after_limit_reached")) {
+        (false, false) => ratio(factor),
+        (true, false) => format!("≤ {}", ratio(factor)),
+        (false, true) => format!("≥ {}", ratio(factor)),
+        (true, true) => NOTHING.to_owned(),
+    }
+}
+
 /// A factor if it is one, else the text's words.
 fn published(text: &str) -> String {
     match text.parse::<f64>() {
@@ -64,14 +86,14 @@ pub(super) fn mended(inputs: &Inputs) -> Made {
         let (before_hits, after_hits) =
             (row.number("before_hit_ratio")?, row.number("after_hit_ratio")?);
         let hits_per_s = |per_s: Option<f64>, hits: Option<f64>| Some(per_s? * hits?);
-        let factor =
+        let of_hits =
             over(hits_per_s(after_per_s, after_hits), hits_per_s(before_per_s, before_hits));
         rows.push([
             or_nothing(row.text("subject")?),
-            with_hits(&per_s(before_per_s), before_hits),
-            with_hits(&per_s(after_per_s), after_hits),
-            ratio(row.number("ratio")?.or(over(after_per_s, before_per_s))),
-            ratio(factor),
+            with_hits(&marked(before_per_s, &row, "before"), before_hits),
+            with_hits(&marked(after_per_s, &row, "after"), after_hits),
+            factor(&row, row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            ratio(of_hits),
             or_nothing(row.text("repeats")?),
         ]);
     }
@@ -97,9 +119,11 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
             tables.push((subject, Vec::new()));
             tables.len() - 1
         });
+        let mark = if is_bound(&row, "limit_reached") { "≥ " } else { "" };
+        let rate = format!("{mark}{}", per_s(row.number("per_s")?));
         tables[place].1.push([
             or_nothing(row.text("step")?),
-            with_hits(&per_s(row.number("per_s")?), row.number("hit_ratio")?),
+            with_hits(&rate, row.number("hit_ratio")?),
             ratio(row.number("over_previous")?),
             ratio(row.number("over_first")?),
         ]);
@@ -153,11 +177,11 @@ mod tests {
 
     #[test]
     fn the_mended_schemes_are_compared_by_hits_too() {
-        let csv = "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,spread\n\
-            mended,it keeps its speed,,humboldt:aufs,62a6be3,today,1000,0.2,1500,0.5,,faster,3,0.01\n";
+        let csv = "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,before_limit_reached,after_limit_reached\n\
+            mended,it keeps its speed,,humboldt:aufs,62a6be3,today,1000,0.2,1500,0.5,,faster,3,1,0\n";
         let (_folder, inputs) = inputs(&[("mended/claims.csv", csv)]);
         let text = mended(&inputs).unwrap().unwrap();
-        let expected = ["1,000 · 20.0 %", "1,500 · 50.0 %", "1.50", "3.75", "3"];
+        let expected = ["1,000 · 20.0 %", "≥ 1,500 · 50.0 %", "≥ 1.50", "3.75", "3"];
         assert_eq!(cells(&text, "humboldt:aufs"), expected);
     }
 

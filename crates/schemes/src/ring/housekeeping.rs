@@ -140,6 +140,7 @@ impl Store {
         let fits = used_bytes <= available_bytes / 100 * share_pct;
         let are_slow = self.device_reads.are_slow();
         self.uses_page_cache.store(fits || are_slow, Ordering::Relaxed);
+        self.is_all_cached.store(fits, Ordering::Relaxed);
     }
 
     /// Syncs writes that went through the page cache, on a thread of its own, because a slow device

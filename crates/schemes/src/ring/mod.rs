@@ -3,10 +3,11 @@
 //!
 //! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait;
 //! `reader` and `writer` work on one object each; `log` appends; `keeper` is the thread that has
-//! segments reclaimed (`reclaim`) and writes checkpoints, `recover` is its first work; `index`,
-//! `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
+//! segments reclaimed (`reclaim`, `copies`) and writes checkpoints, `recover` is its first work;
+//! `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
+mod copies;
 mod device_reads;
 mod doubts;
 mod format;

@@ -49,7 +49,13 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    fn verify(buffer: Buffer, at: usize, location: u64, generation: u64) -> Result<Self, Corrupt> {
+    /// The record at `at` of the buffer, if it verifies and is the one of this place.
+    pub(crate) fn verify(
+        buffer: Buffer,
+        at: usize,
+        location: u64,
+        generation: u64,
+    ) -> Result<Self, Corrupt> {
         let found = Surroundings::decode(buffer.get(at..).unwrap_or_default())?;
         if found.place.location != location || found.place.generation != generation {
             return Err(Corrupt("record of another place"));

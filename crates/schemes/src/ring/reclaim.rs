@@ -15,9 +15,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use super::format::{self, FooterEntry, Kind};
+use super::format::{FooterEntry, Kind};
 use super::index::{Entry, Hash64, RingIndex};
-use super::log::Job;
 use super::purges::{Removal, Unlogged};
 use super::reader::{self, Loaded};
 use super::recover::{self, Listing};
@@ -102,8 +101,7 @@ impl Store {
         self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         // As they lie on the device.
         in_demand.sort_unstable_by_key(|entry| entry.location);
-        let copied = in_demand.iter().filter(|entry| self.copy(index, **entry)).count();
-        if copied < in_demand.len() {
+        if self.copy_all(index, &in_demand).contains(&false) {
             let dropped = index.sweep(is_there, |_| false);
             self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         }
@@ -118,11 +116,20 @@ impl Store {
             Listing { entries: Vec::new(), is_complete: false }
         });
         let mut parents = HashSet::new();
+        let mut in_demand = Vec::new();
         for (at, entry) in listing.entries.iter().enumerate() {
             if let Some(later) = listing.entries.get(at + EXPECTED_AHEAD) {
                 index.expect(Hash64(later.hash));
             }
-            self.reclaim_record(index, *entry, first_unit + u64::from(entry.unit), &mut parents);
+            let location = first_unit + u64::from(entry.unit);
+            let wanted = self.reclaim_record(index, *entry, location, &mut parents);
+            in_demand.extend(wanted.map(|wanted| (wanted, Hash64(entry.hash))));
+        }
+        in_demand.sort_unstable_by_key(|(entry, _)| entry.location);
+        let entries: Vec<Entry> = in_demand.iter().map(|(entry, _)| *entry).collect();
+        let copied = self.copy_all(index, &entries);
+        for ((entry, hash), _) in in_demand.iter().zip(copied).filter(|(_, is_copied)| !is_copied) {
+            self.evict(index, *hash, entry.location);
         }
         if !listing.is_complete {
             // Any object that the list did not have.
@@ -132,28 +139,33 @@ impl Store {
         }
     }
 
+    /// Removes an object that is listed, or returns its entry: it is in demand, and may be copied.
     fn reclaim_record(
         self: &Arc<Self>,
         index: &RingIndex,
         listed: FooterEntry,
         location: u64,
         parents: &mut HashSet<u64>,
-    ) {
+    ) -> Option<Entry> {
         let hash = Hash64(listed.hash);
-        let Some(entry) = index.get(hash) else { return };
+        let entry = index.get(hash)?;
         if listed.kind == Kind::Fragment {
             if entry.kind == Kind::Large as u8 && parents.insert(listed.hash) {
                 self.reclaim_parent(index, hash, entry, location);
             }
-            return;
+            return None;
         }
         if entry.location != location {
-            return;
+            return None;
         }
-        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, entry)
-        {
-            return;
+        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) {
+            return Some(entry);
         }
+        self.evict(index, hash, location);
+        None
+    }
+
+    fn evict(&self, index: &RingIndex, hash: Hash64, location: u64) {
         if index.remove_if(hash, location) {
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         }
@@ -174,34 +186,9 @@ impl Store {
             loaded.found.fragments.iter().any(|fragment| lies_there(fragment.location))
         };
         let is_other = reader::load_blocking(self, entry).is_ok_and(|loaded| !uses(&loaded));
-        if !is_other && index.remove_if(hash, entry.location) {
-            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        if !is_other {
+            self.evict(index, hash, entry.location);
         }
-    }
-
-    /// Copies a record to the open segment. `false` if it cannot be, or does not verify.
-    fn copy(self: &Arc<Self>, index: &RingIndex, entry: Entry) -> bool {
-        let Ok(loaded) = reader::load_blocking(self, entry) else { return false };
-        let Some(record) = loaded.record_bytes() else { return false };
-        let hash = self.hash(&loaded.found.record.key);
-        let surroundings_bytes = loaded.found.bytes();
-        let job = Job {
-            kind: loaded.found.kind,
-            hash: hash.0,
-            record_bytes: record.len(),
-            from: entry.location,
-        };
-        let appended = self.append(
-            job,
-            |place, out| {
-                out.copy_from_slice(record);
-                out.get_mut(..surroundings_bytes).map_or(0, |front| format::set_place(front, place))
-            },
-            |new| {
-                index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new });
-            },
-        );
-        appended.is_ok()
     }
 }
 

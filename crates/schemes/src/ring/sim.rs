@@ -209,7 +209,8 @@ impl BlockFile for SimFile {
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.operate()?;
-        if self.unreadable.lock().contains(&offset) {
+        let unreadable = self.unreadable.lock().clone();
+        if offset < unreadable.end && unreadable.start < offset + into.len() as u64 {
             return Err(io::ErrorKind::Other.into());
         }
         let state = self.state.lock();
@@ -513,9 +514,14 @@ impl World {
 
 /// Opens the ring as the program does, but for the thread; `None` if the power fails meanwhile.
 fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
+    open_with(files, &files[0])
+}
+
+/// The same, with other contents in the page cache.
+fn open_with(files: &[Arc<SimFile>; 5], cached: &Arc<SimFile>) -> Option<Arc<Store>> {
     let [data, first, second, removed, also_removed] = files.clone();
     let files = Files {
-        cached: data.clone(),
+        cached: Arc::clone(cached) as Arc<dyn BlockFile>,
         data,
         checkpoints: [first, second],
         purges: [removed, also_removed],

@@ -68,6 +68,9 @@ pub(crate) struct Store {
     /// The same file, through which objects are read for clients while `uses_page_cache`.
     pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) uses_page_cache: AtomicBool,
+    /// Whether the page cache, which clients read through, has room for all that is stored: it has
+    /// most of it then.
+    pub(crate) is_all_cached: AtomicBool,
     pub(crate) device_reads: DeviceReads,
     luck: Luck,
     /// `false` while a thread waits until the page cache's part is on the device.
@@ -116,6 +119,7 @@ impl Store {
             data: files.data,
             cached: files.cached,
             uses_page_cache: AtomicBool::new(options.own.page_cache != PageCache::Off),
+            is_all_cached: AtomicBool::new(false),
             device_reads: DeviceReads::of(&options.path),
             luck: Luck::default(),
             is_written_back: AtomicBool::new(true),

@@ -2,7 +2,7 @@
 
 use super::ages::Ages;
 use super::groups::Group;
-use super::pairs::{Compared, PAIRS_MIN, has_result};
+use super::pairs::{Bound, Compared, PAIRS_MIN, has_result};
 use super::statistics::Ratio;
 use super::{REPEAT_COLUMNS, REPEAT_NOTE};
 use crate::document::Warning;
@@ -88,6 +88,9 @@ pub(super) fn lead(groups: &[Group<'_>], not_comparable: &[Warning]) -> String {
     let ratio = match compared.ratio {
         _ if compared.pairs < PAIRS_MIN => {
             format!("their ratio is not known ({} of {PAIRS_MIN} pairs)", compared.pairs)
+        }
+        _ if matches!(compared.bound(), Bound::Both | Bound::AtMost) => {
+            "their ratio is not known (no limit was found)".to_owned()
         }
         Some(Ratio { low, high, .. }) if low <= 1.0 && high >= 1.0 => {
             format!("which of the two is faster is not known ({})", compared.factor())

@@ -72,6 +72,9 @@ struct Outcome {
     per_s: Repeats,
     /// Hits in the answers to plain GETs.
     hit_ratio: Repeats,
+    /// Whether all runs found a limit. `Some(false)`: one did not, mostly because it came to the
+    /// highest load that it was allowed, so the cache may be faster. `None`: one does not say.
+    limit_reached: Option<bool>,
 }
 
 impl Outcome {
@@ -80,13 +83,47 @@ impl Outcome {
         Self {
             per_s: Repeats::of(rates.clone().map(|(per_s, _)| per_s)),
             hit_ratio: Repeats::of(rates.map(|(_, hits)| hits)),
+            limit_reached: None,
         }
+    }
+
+    /// The same, of these runs.
+    fn bound_by<'a>(self, runs: impl Iterator<Item = &'a Run>) -> Self {
+        let reached: Vec<Option<bool>> = runs.map(|run| run.summary.limit_reached).collect();
+        let limit_reached = match () {
+            () if reached.contains(&Some(false)) => Some(false),
+            () if reached.contains(&None) => None,
+            () => Some(true),
+        };
+        Self { limit_reached, ..self }
+    }
+
+    fn is_bound(&self) -> bool {
+        self.limit_reached == Some(false)
     }
 
     fn at(ages: Option<Ages>, runs: &[Run], places: &[usize]) -> Self {
         let done = places.iter().filter_map(|place| runs.get(*place));
         let usable = done.filter(|run| has_result(run));
-        Self::of(usable.filter_map(|run| ages.and_then(|ages| ages.rates(run))))
+        let rated = usable.filter_map(|run| Some((run, ages?.rates(run)?)));
+        let rated: Vec<_> = rated.collect();
+        let rates = rated.iter().map(|(_, rates)| *rates);
+        Self::of(rates).bound_by(rated.iter().map(|(run, _)| *run))
+    }
+
+    /// 1 or 0 as in index.csv; empty if nothing is known.
+    fn limit_reached_csv(&self) -> &'static str {
+        match self.limit_reached.filter(|_| self.per_s.count > 0) {
+            None => "",
+            Some(false) => "0",
+            Some(true) => "1",
+        }
+    }
+
+    /// Answers per second, with "≥" where no limit was found.
+    fn words(&self) -> String {
+        let mark = if self.is_bound() && self.per_s.count > 0 { "≥ " } else { "" };
+        format!("{mark}{}", rough(self.per_s.mean))
     }
 }
 
@@ -98,6 +135,19 @@ pub(super) fn has_result(run: &Run) -> bool {
         && !run.samples.is_empty()
         && summary.wrong_content == 0
         && !summary.is_spoiled()
+}
+
+/// Where the true factor of two settings lies: a rate without a limit may be higher.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// Where it was measured.
+    None,
+    /// There or below: the first setting found no limit.
+    AtMost,
+    /// There or above: the second one found none.
+    AtLeast,
+    /// Anywhere.
+    Both,
 }
 
 /// Two settings at the same ages.
@@ -122,20 +172,23 @@ impl Compared {
     }
 
     /// Of pairs (before, after).
-    pub(super) fn of(done: &[(&Run, &Run)]) -> Self {
+    pub(super) fn of<'a>(done: &[(&'a Run, &'a Run)]) -> Self {
         let usable = done.iter().filter(|(before, after)| has_result(before) && has_result(after));
-        let usable: Vec<(&Run, &Run)> = usable.copied().collect();
+        let usable: Vec<(&'a Run, &'a Run)> = usable.copied().collect();
         let Some(ages) = Ages::common(usable.iter().flat_map(|(a, b)| [*a, *b])) else {
             return Self { left_out: done.len(), ..Self::default() };
         };
         // A run without a good sample at these ages takes its partner with it.
-        let rates = usable.iter().filter_map(|(a, b)| ages.rates(a).zip(ages.rates(b)));
-        let rates: Vec<_> = rates.collect();
+        let rated = |(a, b): &(&'a Run, &'a Run)| Some((*a, ages.rates(a)?, *b, ages.rates(b)?));
+        let compared: Vec<_> = usable.iter().filter_map(rated).collect();
+        let rates: Vec<_> = compared.iter().map(|(_, a, _, b)| (*a, *b)).collect();
         let per_s: Vec<(f64, f64)> = rates.iter().map(|(a, b)| (a.0, b.0)).collect();
         Self {
             ages: Some(ages),
-            before: Outcome::of(rates.iter().map(|(before, _)| *before)),
-            after: Outcome::of(rates.iter().map(|(_, after)| *after)),
+            before: Outcome::of(rates.iter().map(|(before, _)| *before))
+                .bound_by(compared.iter().map(|(before, ..)| *before)),
+            after: Outcome::of(rates.iter().map(|(_, after)| *after))
+                .bound_by(compared.iter().map(|(_, _, after, _)| *after)),
             ratio: Ratio::of(&per_s),
             pairs: rates.len(),
             left_out: done.len() - rates.len(),
@@ -158,6 +211,13 @@ impl Compared {
                 return format!("not known: {} of {PAIRS_MIN} pairs", self.pairs);
             }
             None => return "not known: one of the two answered nothing".to_owned(),
+            Some(_) if self.bound() == Bound::Both => "not known: no limit was found",
+            Some(ratio) if ratio.low > 1.0 && self.bound() == Bound::AtMost => {
+                "not known: no limit before"
+            }
+            Some(ratio) if ratio.high < 1.0 && self.bound() == Bound::AtLeast => {
+                "not known: no limit after"
+            }
             Some(ratio) if ratio.low > 1.0 => "faster",
             Some(ratio) if ratio.high < 1.0 => "slower",
             _ => "not known",
@@ -174,12 +234,29 @@ impl Compared {
         format!("{word}{hits}{left_out}")
     }
 
-    /// "1.53 (1.40–1.66)".
+    /// How the true factor lies to the measured one.
+    pub(super) fn bound(&self) -> Bound {
+        match (self.before.is_bound(), self.after.is_bound()) {
+            (false, false) => Bound::None,
+            (true, false) => Bound::AtMost,
+            (false, true) => Bound::AtLeast,
+            (true, true) => Bound::Both,
+        }
+    }
+
+    /// "1.53 (1.40–1.66)", with "≥" or "≤" where one of the two found no limit; nothing if none of
+    /// them did.
     pub(super) fn factor(&self) -> String {
+        let mark = match self.bound() {
+            Bound::None => "",
+            Bound::AtMost => "≤ ",
+            Bound::AtLeast => "≥ ",
+            Bound::Both => return NOTHING.to_owned(),
+        };
         match self.ratio {
-            Some(Ratio { mean, .. }) if self.pairs < 2 => number(mean, 2),
+            Some(Ratio { mean, .. }) if self.pairs < 2 => format!("{mark}{}", number(mean, 2)),
             Some(Ratio { mean, low, high }) => {
-                format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
+                format!("{mark}{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
             }
             None => NOTHING.to_owned(),
         }
@@ -231,9 +308,9 @@ impl Pairs {
                 format!("{}: {}", plain(&claim.name, CHARS_MAX), plain(&claim.says, CHARS_MAX)),
                 claim.subject.clone(),
                 plain(&format!("{} → {}", claim.before.text, claim.after.text), CHARS_MAX),
-                rough(before.per_s.mean),
+                before.words(),
                 hits(before),
-                rough(after.per_s.mean),
+                after.words(),
                 hits(after),
                 compared.factor(),
                 compared.ages.map_or(NOTHING.to_owned(), Ages::words),
@@ -244,7 +321,8 @@ impl Pairs {
         table.note(
             "Answers/s at the same ages: where the last quarters of all repeats overlap, or in the last quarter of the least \
              filled. Factor: geometric mean of the pairs, with its 95 % interval (Student's t, of the logarithms). Not known: \
-             fewer than five pairs, or the interval contains 1. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
+             fewer than five pairs, the interval contains 1, or no limit was found (≥), mostly because of the highest load that was allowed. \
+             Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
         )
     }
 
@@ -257,13 +335,13 @@ impl Pairs {
             table.row([
                 step.subject.clone(),
                 plain(&step.name, CHARS_MAX),
-                rough(of_step.per_s.mean),
+                of_step.words(),
                 hits(&of_step),
                 before.map_or(NOTHING.to_owned(), |before| ratio(of_step.per_s.mean, before)),
                 ratio(of_step.per_s.mean, first),
             ]);
         }
-        table.note("Each step has what the steps before it have. Means over the repeats, at the ages that all steps of a subject have in common.")
+        table.note("Each step has what the steps before it have. Means over the repeats, at the ages that all steps of a subject have in common. ≥: no limit was found.")
     }
 
     /// Every step with its throughput, that of the step before, and that of its subject's first: at
@@ -290,7 +368,7 @@ impl Pairs {
     pub(super) fn claims_csv(&self, runs: &[Run]) -> String {
         let mut out = String::from(
             "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,\
-             ratio_low,ratio_high,from_fill_ratio,to_fill_ratio\n",
+             ratio_low,ratio_high,from_fill_ratio,to_fill_ratio,before_limit_reached,after_limit_reached\n",
         );
         for claim in &self.claims {
             let compared = Compared::new(runs, &claim.before.runs, &claim.after.runs);
@@ -308,7 +386,7 @@ impl Pairs {
                 &claim.after.text,
             ];
             out.push_str(&format!(
-                "{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                 texts.map(|text| field(text)).join(","),
                 exact(before.per_s.mean),
                 exact_share(&before.hit_ratio),
@@ -321,6 +399,8 @@ impl Pairs {
                 of_ratio(|ratio| ratio.high),
                 of_ages(|ages| ages.from),
                 of_ages(|ages| ages.to),
+                before.limit_reached_csv(),
+                after.limit_reached_csv(),
             ));
         }
         out
@@ -328,16 +408,18 @@ impl Pairs {
 
     /// steps.csv.
     pub(super) fn steps_csv(&self, runs: &[Run]) -> String {
-        let mut out = String::from("subject,step,per_s,hit_ratio,over_previous,over_first\n");
+        let mut out =
+            String::from("subject,step,per_s,hit_ratio,over_previous,over_first,limit_reached\n");
         for (step, outcome, before, first) in self.course(runs) {
             out.push_str(&format!(
-                "{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{}\n",
                 field(&step.subject),
                 field(&step.name),
                 exact(outcome.per_s.mean),
                 exact_share(&outcome.hit_ratio),
                 before.map(|before| exact(outcome.per_s.mean / before)).unwrap_or_default(),
                 exact(outcome.per_s.mean / first),
+                outcome.limit_reached_csv(),
             ));
         }
         out
@@ -378,6 +460,7 @@ mod tests {
             run.samples.push(Sample { fill_ratio, tally, ..Sample::default() });
         }
         (run.summary.from_fill_ratio, run.summary.to_fill_ratio) = (1.5, 2.0);
+        run.summary.limit_reached = Some(true);
         run
     }
 
@@ -425,6 +508,31 @@ mod tests {
         assert_eq!(verdict(&five(1000, 50), &five(2000, 51)), "faster");
         assert_eq!(verdict(&five(1000, 50), &five(2000, 30)), "faster, with fewer hits");
         assert_eq!(verdict(&five(1000, 30), &five(1000, 50)), "not known, with more hits");
+    }
+
+    #[test]
+    fn rates_at_the_highest_load_are_marked_and_bear_no_verdict() {
+        let mut all = runs(&[1000, 1010, 990, 1000, 1005, 1200, 1210, 1190, 1200, 1205]);
+        let (before, after): (Vec<usize>, Vec<usize>) = (0..10).partition(|place| *place < 5);
+        all[7].summary.limit_reached = Some(false);
+        let compared = Compared::new(&all, &before, &after);
+        assert_eq!(compared.verdict(), "faster", "at least as much faster");
+        let rates = (compared.before.words(), compared.after.words());
+        assert_eq!(rates, ("1,001".to_owned(), "≥ 1,201".to_owned()));
+        assert!(compared.factor().starts_with("≥ 1.20 ("), "{}", compared.factor());
+        let back = Compared::new(&all, &after, &before);
+        assert_eq!(back.verdict(), "slower", "at least as much slower");
+        all[2].summary.limit_reached = Some(false);
+        let compared = Compared::new(&all, &before, &after);
+        assert_eq!(compared.verdict(), "not known: no limit was found");
+        assert_eq!(compared.factor(), NOTHING);
+        all[7].summary.limit_reached = Some(true);
+        let compared = Compared::new(&all, &before, &after);
+        assert_eq!(compared.verdict(), "not known: no limit before");
+        all[2].summary.limit_reached = None;
+        let compared = Compared::new(&all, &before, &after);
+        let known = (compared.before.limit_reached_csv(), compared.after.limit_reached_csv());
+        assert_eq!(known, ("", "1"));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use humboldt_store::scheme::{Reader, Record};
 use humboldt_store::{About, StoredHead};
 
 use super::{
-    SEGMENT_BYTES, SEGMENTS, SimFile, World, body, key, len, open, put, record, runtime, url,
+    SEGMENT_BYTES, SEGMENTS, SimFile, World, body, key, len, open, open_with, put, record, runtime,
+    url,
 };
 use crate::block::BlockFile;
 use crate::ring::format::UNIT_BYTES;
@@ -179,6 +180,88 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
         put(&mut world.files[0].state.lock().now, at, &[0; 512]);
         push_out(&mut world, before.location, lengths);
         assert_eq!(entry(&world, number), None);
+    }
+}
+
+/// Objects that lie beside one another on the disk, each of which has been used once.
+fn in_demand(world: &mut World) -> Vec<(u64, Entry)> {
+    let mut next = 0;
+    let numbers: Vec<u64> = (0..10)
+        .map(|_| {
+            let number = store_of(world, next, 13_000);
+            world.look(number);
+            next = number + 1;
+            number
+        })
+        .collect();
+    world.store.flush();
+    while world.pump() {}
+    let found = numbers.into_iter().filter_map(|number| Some((number, entry(world, number)?)));
+    let found: Vec<(u64, Entry)> = found.collect();
+    assert!(found.len() > 5 && found.iter().all(|(_, entry)| entry.freq == 1), "{found:?}");
+    found
+}
+
+/// Of each object, whether it has been copied; and how many reads that took.
+fn copied_of(world: &mut World, before: &[(u64, Entry)], lengths: &[u64]) -> (Vec<bool>, u64) {
+    let reads = world.store.stats().read_ops;
+    push_out(world, before[0].1.location, lengths);
+    let reads = world.store.stats().read_ops - reads;
+    let is_copied = |(number, old): &(u64, Entry)| {
+        entry(world, *number).is_some_and(|new| {
+            assert_ne!(new.location, old.location);
+            true
+        })
+    };
+    (before.iter().map(is_copied).collect(), reads)
+}
+
+#[test]
+fn objects_in_demand_are_read_together_and_an_unreadable_one_costs_no_other() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    for lengths in [&[5000][..], &[5000, 150_000]] {
+        let mut world = World::new(1);
+        let before = in_demand(&mut world);
+        let (copied, reads) = copied_of(&mut world, &before, lengths);
+        assert!(copied.iter().all(|is_copied| *is_copied), "{copied:?}");
+        // By a footer the fragments of others are read too.
+        if lengths.len() == 1 {
+            assert!(reads < before.len() as u64 / 2, "{reads} reads of {}", before.len());
+        }
+
+        let mut world = World::new(1);
+        let before = in_demand(&mut world);
+        // A block that no other record shares.
+        let bad = (before[2].1.location * UNIT_BYTES + 4096).next_multiple_of(4096);
+        *world.files[0].unreadable.lock() = bad..bad + 1;
+        let (copied, _) = copied_of(&mut world, &before, lengths);
+        let lost: Vec<usize> = (0..copied.len()).filter(|place| !copied[*place]).collect();
+        assert_eq!(lost, [2]);
+    }
+}
+
+#[test]
+fn what_the_page_cache_has_is_copied_from_there_if_it_verifies() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    for is_stale in [false, true] {
+        let mut world = World::new(1);
+        let cached = SimFile::new(&world.power, false, false);
+        let bytes = (SEGMENT_BYTES * u64::from(SEGMENTS)) as usize;
+        put(&mut cached.state.lock().now, 0, &vec![0; bytes]);
+        world.store = open_with(&world.files, &cached).expect("there is power");
+        world.store.uses_page_cache.store(false, Ordering::Relaxed);
+        let before = in_demand(&mut world);
+        let now = world.files[0].state.lock().now.clone();
+        if !is_stale {
+            put(&mut cached.state.lock().now, 0, &now);
+            // Now only the page cache has it.
+            put(&mut world.files[0].state.lock().now, 0, &vec![0; bytes]);
+        }
+        world.store.is_all_cached.store(true, Ordering::Relaxed);
+        let (copied, _) = copied_of(&mut world, &before, &[5000]);
+        assert!(copied.iter().all(|is_copied| *is_copied), "{is_stale}: {copied:?}");
     }
 }
 
