@@ -6,6 +6,8 @@
 //! on in one direction, so it follows a capacity that changes. After an overload it offers little
 //! until the queue of the overload is gone.
 
+use humboldt_lab_record::AT_LOAD_MAX;
+
 use crate::Unjudged;
 use crate::controller::{Bounds, SPOILED_MAX};
 use crate::reading::{Finding, Reading};
@@ -340,7 +342,7 @@ impl Search {
         self.fell_from = None;
         self.downs = 0;
         if bounds.is_top(self.level) {
-            return "at the highest allowed load";
+            return AT_LOAD_MAX;
         }
         self.ups += 1;
         if clearly && self.ups > CLIMB_UPS {

@@ -21,7 +21,7 @@ pub use histogram::Histogram;
 pub use manifest::{Manifest, ProcessorTimes, Resources};
 pub use provenance::{Build, Machine, Provenance, StoreGround};
 pub use run::{
-    Flatness, Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run, SPOILED_SHARE_MAX, Sample,
-    Steadiness, Summary, TimesSummary, Verdict,
+    AT_LOAD_MAX, Flatness, Goal, Held, LAST_QUARTER, Outcome, Plan, RUN_FORMAT, Run,
+    SPOILED_SHARE_MAX, Sample, Steadiness, Summary, TimesSummary, Verdict,
 };
 pub use tally::{Class, Handshakes, KindTally, OriginTally, Tally};

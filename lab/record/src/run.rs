@@ -63,6 +63,9 @@ pub struct Verdict {
     pub reason: String,
 }
 
+/// The state of a controller that may not raise the load any more.
+pub const AT_LOAD_MAX: &str = "at the highest allowed load";
+
 /// The last quarter of a run begins at this share of the fill ratio that it reached.
 pub const LAST_QUARTER: f64 = 0.75;
 

@@ -5,6 +5,9 @@ use crate::bench::table::aligned;
 /// Stands where there is no figure.
 pub(super) const NOTHING: &str = "–";
 
+/// Before a figure that may be larger: no limit was found.
+pub(super) const NO_LIMIT: &str = "≥ ";
+
 /// Repeats that differ by more than this share of their mean are marked.
 const SPREAD_MAX: f64 = 0.05;
 

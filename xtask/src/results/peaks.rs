@@ -2,7 +2,7 @@
 //! together.
 
 use super::csv::{Csv, Row};
-use super::figures::{NOTHING, per_s, signed_pct};
+use super::figures::{NO_LIMIT, NOTHING, over, per_s, ratio, signed_pct};
 use crate::Outcome;
 
 /// The outcome of runs with a throughput; others failed or were interrupted.
@@ -85,9 +85,26 @@ impl Group {
         (self.runs() > 1).then(|| (max_per_s - min_per_s) / self.mean_per_s())
     }
 
+    /// A figure in proportion to the rate, marked where no limit was found.
+    pub(super) fn marked(&self, figure: String) -> String {
+        if self.is_capped { format!("{NO_LIMIT}{figure}") } else { figure }
+    }
+
+    /// The mean ÷ that of another, which it is compared with; marked where one of the two found no
+    /// limit, and nothing where none of them did.
+    pub(super) fn over(&self, base: Option<&Self>) -> String {
+        let factor = ratio(over(Some(self.mean_per_s()), base.map(Self::mean_per_s)));
+        match (self.is_capped, base.is_some_and(|base| base.is_capped)) {
+            (true, true) if !std::ptr::eq(self, base.unwrap_or(self)) => NOTHING.to_owned(),
+            (true, false) => format!("{NO_LIMIT}{factor}"),
+            (false, true) => format!("≤ {factor}"),
+            _ => factor,
+        }
+    }
+
     /// The mean, with marks of doubt, which the page explains.
     pub(super) fn shown(&self) -> String {
-        let capped = if self.is_capped { "≥ " } else { "" };
+        let capped = if self.is_capped { NO_LIMIT } else { "" };
         let time_up = if self.is_time_up { "†" } else { "" };
         let lab_limited = if self.is_lab_limited { "\\*" } else { "" };
         format!("{capped}{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s())))
@@ -156,6 +173,10 @@ impl Matrix {
             true => ("common_per_s", "common_hit_ratio"),
             false => ("throughput_per_s", "hit_ratio"),
         };
+        let limit_reached = match csv.has("common_limit_reached") {
+            true => "common_limit_reached",
+            false => "limit_reached",
+        };
         for row in csv.rows() {
             let outcome = row.text("outcome")?;
             let Some(rate_per_s) = row.number(rate)? else { continue };
@@ -177,7 +198,7 @@ impl Matrix {
             group.is_time_up |= outcome == TIME_UP;
             group.is_lab_limited |=
                 row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
-            group.is_capped |= row.number("limit_reached").ok().flatten() == Some(0.0);
+            group.is_capped |= row.number(limit_reached).ok().flatten() == Some(0.0);
             group.last_quarters.push(LastQuarter::of(&row));
             group.slopes.extend(row.number("flatness").ok().flatten());
         }

@@ -1,7 +1,7 @@
 //! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches
 //! with one scheme each.
 
-use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
+use super::figures::{NO_LIMIT, NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::published::Book;
 use super::{Inputs, Made};
@@ -94,7 +94,10 @@ impl Series {
 
     fn over_base(&self, scheme: &str) -> String {
         let per_s = |scheme: &str| self.rate(scheme).map(|rate| rate.per_s);
-        ratio(over(per_s(scheme), per_s(BASE)))
+        // The base is the slowest: it has not come to the highest load.
+        let is_bound = self.rate(scheme).is_some_and(|rate| rate.shown.starts_with(NO_LIMIT));
+        let mark = if is_bound { NO_LIMIT } else { "" };
+        format!("{mark}{}", ratio(over(per_s(scheme), per_s(BASE))))
     }
 
     /// The schemes that store, fastest first.
@@ -274,7 +277,7 @@ pub(super) fn noatime(inputs: &Inputs) -> Made {
     for subject in subjects {
         let on = |option: &str| matrix.mounted(subject, file_system, option);
         let (with, without) = (on(STRICTATIME), on(NOATIME));
-        let factor = over(without.map(Group::mean_per_s), with.map(Group::mean_per_s));
+        let factor = without.map_or(NOTHING.to_owned(), |group| group.over(with));
         let scheme = subject.split_once(':').map_or(subject, |(_, scheme)| scheme);
         let published = |options: &str| inputs.book.mounted(scheme, "ext2fs", options);
         let published_factor = over(published(NOATIME), published(""));
@@ -282,7 +285,7 @@ pub(super) fn noatime(inputs: &Inputs) -> Made {
             subject.to_owned(),
             shown(with),
             shown(without),
-            ratio(factor),
+            factor,
             ratio(published_factor),
         ]);
     }

@@ -41,7 +41,7 @@ pub(super) fn controllers(inputs: &Inputs) -> Made {
             group.subject.clone(),
             beside.map_or(NOTHING.to_owned(), Group::shown),
             group.shown(),
-            ratio(over(Some(group.mean_per_s()), beside.map(Group::mean_per_s))),
+            group.over(beside),
             group.last_quarter_per_s(),
             milliseconds(group.last_response_ms()),
         ]

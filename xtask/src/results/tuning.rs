@@ -69,6 +69,13 @@ fn factor(row: &Row<'_>, factor: Option<f64>) -> String {
     }
 }
 
+/// The factor of the hits a second. If no limit was found before and after, it is of the load that
+/// both were allowed, so it says which of them has more hits.
+fn factor_of_hits(row: &Row<'_>, of_hits: Option<f64>) -> String {
+    let are_bound = ["before_limit_reached", "after_limit_reached"].map(|side| is_bound(row, side));
+    if are_bound == [true, true] { ratio(of_hits) } else { factor(row, of_hits) }
+}
+
 /// A factor if it is one, else the text's words.
 fn published(text: &str) -> String {
     match text.parse::<f64>() {
@@ -93,7 +100,7 @@ pub(super) fn mended(inputs: &Inputs) -> Made {
             with_hits(&marked(before_per_s, &row, "before"), before_hits),
             with_hits(&marked(after_per_s, &row, "after"), after_hits),
             factor(&row, row.number("ratio")?.or(over(after_per_s, before_per_s))),
-            ratio(of_hits),
+            factor_of_hits(&row, of_hits),
             or_nothing(row.text("repeats")?),
         ]);
     }
@@ -181,7 +188,7 @@ mod tests {
             mended,it keeps its speed,,humboldt:aufs,62a6be3,today,1000,0.2,1500,0.5,,faster,3,1,0\n";
         let (_folder, inputs) = inputs(&[("mended/claims.csv", csv)]);
         let text = mended(&inputs).unwrap().unwrap();
-        let expected = ["1,000 · 20.0 %", "≥ 1,500 · 50.0 %", "≥ 1.50", "3.75", "3"];
+        let expected = ["1,000 · 20.0 %", "≥ 1,500 · 50.0 %", "≥ 1.50", "≥ 3.75", "3"];
         assert_eq!(cells(&text, "humboldt:aufs"), expected);
     }
 

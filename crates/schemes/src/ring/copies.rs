@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use humboldt_sys::aligned::Buffer;
 
@@ -23,45 +23,67 @@ const GAP_BYTES_MAX: u64 = 64 << 10;
 /// Most bytes that are read together; a record that is longer is read alone.
 const AREA_BYTES_MAX: u64 = 256 << 10;
 
-/// How long the copies out of one batch of segments wait for room at most. What finds none then is
-/// not copied.
+/// How long the copies out of segments that are emptied together wait for room, in all.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How often they look.
 const ROOM_LOOK: Duration = Duration::from_millis(1);
 
+/// Time that copies may still spend waiting.
+pub(crate) struct Patience(Duration);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(ROOM_WAIT_MAX)
+    }
+}
+
 impl Store {
     /// Copies the records of `entries`, which are in the order of their places, to the open
     /// segment. Says of each whether it was copied: not if it cannot be read, does not verify, or
     /// finds no room.
-    pub(crate) fn copy_all(self: &Arc<Self>, index: &RingIndex, entries: &[Entry]) -> Vec<bool> {
+    pub(crate) fn copy_all(
+        self: &Arc<Self>,
+        index: &RingIndex,
+        entries: &[Entry],
+        patience: &mut Patience,
+    ) -> Vec<bool> {
         let is_cached = self.is_all_cached.load(Ordering::Relaxed);
         // Bytes that nobody has asked for need not be in the page cache.
         let gap_bytes_max = if is_cached { 0 } else { GAP_BYTES_MAX };
-        let until = Instant::now() + ROOM_WAIT_MAX;
         let mut copied = Vec::with_capacity(entries.len());
         let mut rest = entries;
         while let Some((together, others)) = rest.split_at_checked(near(rest, gap_bytes_max)) {
             let (Some(first), Some(last)) = (together.first(), together.last()) else { break };
-            self.wait_for_room(until);
+            if !self.has_room(patience) {
+                break;
+            }
             // Of an area that cannot be read, each record is asked for alone.
             let area = Area::read(self, *first, *last, is_cached).ok();
             copied.extend(together.iter().map(|entry| self.copy(index, *entry, area.as_ref())));
             rest = others;
         }
+        copied.resize(entries.len(), false);
         copied
     }
 
-    /// Copies come in bursts, of a segment at most, and shall not crowd out what clients store:
-    /// they wait while more than half of what may wait for the device is on its way to it.
-    fn wait_for_room(&self, until: Instant) {
-        if self.keeper.given.disk().is_some() {
-            return; // its time does not pass by itself
-        }
-        let has_room = || self.log.sealed_bytes() <= self.log.pending_bytes_max() / 2;
-        while !has_room() && !self.keeper.is_stopped() && Instant::now() < until {
+    /// Whether the device takes more. Copies come in bursts, of a segment at most, and shall not
+    /// crowd out what clients store: while more than half of what may wait for the device is on its
+    /// way to it, they wait, but not while clients need the segments that are being emptied.
+    fn has_room(&self, patience: &mut Patience) -> bool {
+        let is_half_full = || self.log.sealed_bytes() > self.log.pending_bytes_max() / 2;
+        while is_half_full() {
+            let is_wanted = self.segments.free() <= 1 || self.keeper.is_stopped();
+            if is_wanted || self.health.is_down() || patience.0.is_zero() {
+                return false;
+            }
+            if self.keeper.given.disk().is_some() {
+                return true; // its time does not pass by itself
+            }
             thread::sleep(ROOM_LOOK);
+            patience.0 = patience.0.saturating_sub(ROOM_LOOK);
         }
+        true
     }
 
     /// Copies a record, which `area` may have.

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use super::copies::Patience;
 use super::format::{FooterEntry, Kind};
 use super::index::{Entry, Hash64, RingIndex};
 use super::purges::{Removal, Unlogged};
@@ -52,12 +53,13 @@ impl Store {
             }
         }
         let swept = self.swept(&oldest);
+        let mut patience = Patience::default();
         if !swept.is_empty() {
-            self.sweep(index, &swept);
+            self.sweep(index, &swept, &mut patience);
         }
         for segment in oldest {
             if !swept.has(segment.number.into()) {
-                self.empty(index, segment);
+                self.empty(index, segment, &mut patience);
             }
             self.segments.reclaimed(segment.number);
         }
@@ -87,7 +89,7 @@ impl Store {
     }
 
     /// Goes through the index and removes the objects of these segments.
-    fn sweep(self: &Arc<Self>, index: &RingIndex, swept: &SegmentSet) {
+    fn sweep(self: &Arc<Self>, index: &RingIndex, swept: &SegmentSet, patience: &mut Patience) {
         // At most as many as make up a segment: the right to copy more cannot be saved up.
         let mut in_demand = Vec::new();
         let is_there = |location| swept.holds(location);
@@ -101,14 +103,15 @@ impl Store {
         self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         // As they lie on the device.
         in_demand.sort_unstable_by_key(|entry| entry.location);
-        if self.copy_all(index, &in_demand).contains(&false) {
+        if self.copy_all(index, &in_demand, patience).contains(&false) {
             let dropped = index.sweep(is_there, |_| false);
             self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         }
     }
 
     /// Removes the objects that the footer of a segment lists.
-    fn empty(self: &Arc<Self>, index: &RingIndex, Closed { number, generation, .. }: Closed) {
+    fn empty(self: &Arc<Self>, index: &RingIndex, segment: Closed, patience: &mut Patience) {
+        let Closed { number, generation, .. } = segment;
         let first_unit = u64::from(number) * self.geometry.segment_units();
         let found = recover::entries(self, number, generation);
         let listing = found.unwrap_or_else(|error| {
@@ -127,7 +130,7 @@ impl Store {
         }
         in_demand.sort_unstable_by_key(|(entry, _)| entry.location);
         let entries: Vec<Entry> = in_demand.iter().map(|(entry, _)| *entry).collect();
-        let copied = self.copy_all(index, &entries);
+        let copied = self.copy_all(index, &entries, patience);
         for ((entry, hash), _) in in_demand.iter().zip(copied).filter(|(_, is_copied)| !is_copied) {
             self.evict(index, *hash, entry.location);
         }

@@ -68,8 +68,8 @@ pub(crate) struct Store {
     /// The same file, through which objects are read for clients while `uses_page_cache`.
     pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) uses_page_cache: AtomicBool,
-    /// Whether the page cache, which clients read through, has room for all that is stored: it has
-    /// most of it then.
+    /// Whether the page cache, which clients read through, has room for all that is stored
+    /// (`page-cache=auto`). Then it keeps what has been read.
     pub(crate) is_all_cached: AtomicBool,
     pub(crate) device_reads: DeviceReads,
     luck: Luck,

@@ -2,7 +2,7 @@
 //! than a full one, so a comparison of two ages says nothing about the caches.
 
 use crate::format::number;
-use humboldt_lab_record::{LAST_QUARTER, Run, Sample};
+use humboldt_lab_record::{AT_LOAD_MAX, LAST_QUARTER, Run, Sample};
 
 /// A cache that was filled to this has begun to replace what it stored.
 const FULL: f64 = 1.0;
@@ -52,16 +52,30 @@ impl Ages {
         format!("{}–{}{never}", number(self.from, 2), number(self.to, 2))
     }
 
-    /// Answers per second of a run at these ages, and the share of hits in answers to plain GETs.
-    pub(crate) fn rates(self, run: &Run) -> Option<(f64, f64)> {
-        let is_within = |sample: &&Sample| {
+    /// The good samples of a run at these ages.
+    fn samples(self, run: &Run) -> impl Iterator<Item = &Sample> + Clone {
+        let is_within = move |sample: &&Sample| {
             !sample.is_spoiled()
                 && sample.fill_ratio >= self.from
                 // The sample that reached the end is part of it.
                 && sample.fill_ratio <= self.to + f64::EPSILON
         };
+        run.samples.iter().filter(is_within)
+    }
+
+    /// Whether the rate at these ages is the cache's limit: not if it found none in the whole run,
+    /// or was at the highest load that it was allowed for more than half of the time. `None`: an
+    /// older laboratory did not look for the limit.
+    pub(crate) fn limit_reached(self, run: &Run) -> Option<bool> {
+        let samples = self.samples(run);
+        let at_load_max = samples.clone().filter(|sample| sample.verdict.state == AT_LOAD_MAX);
+        Some(run.summary.limit_reached? && 2 * at_load_max.count() <= samples.count())
+    }
+
+    /// Answers per second of a run at these ages, and the share of hits in answers to plain GETs.
+    pub(crate) fn rates(self, run: &Run) -> Option<(f64, f64)> {
         let (mut answers, mut period_us, mut hits, mut plain) = (0, 0, 0, 0);
-        for Sample { tally, .. } in run.samples.iter().filter(is_within) {
+        for Sample { tally, .. } in self.samples(run) {
             answers += tally.answers();
             period_us += tally.period_us;
             hits += tally.hits.answers;
@@ -104,5 +118,21 @@ mod tests {
         let ages = Ages::common([&full, &other].into_iter()).expect("ages");
         assert_eq!((ages.from, ages.to), (1.5, 1.9));
         assert_eq!(Ages::common([&full, &Run::default()].into_iter()), None);
+    }
+
+    #[test]
+    fn a_rate_at_the_highest_load_is_no_limit() {
+        let mut run = run(2.0, |_| 100);
+        let late = Ages { from: 1.5, to: 2.0 };
+        assert_eq!(late.limit_reached(&run), None, "an older laboratory");
+        run.summary.limit_reached = Some(true);
+        assert_eq!(late.limit_reached(&run), Some(true));
+        for sample in run.samples.iter_mut().filter(|sample| sample.fill_ratio <= 1.0) {
+            sample.verdict.state = AT_LOAD_MAX.to_owned();
+        }
+        assert_eq!(late.limit_reached(&run), Some(true), "that was before");
+        assert_eq!(Ages { from: 0.5, to: 1.2 }.limit_reached(&run), Some(false));
+        run.summary.limit_reached = Some(false);
+        assert_eq!(late.limit_reached(&run), Some(false));
     }
 }

@@ -380,7 +380,7 @@ fn csv(runs: &[Run]) -> String {
          misses_p50_ms,misses_p95_ms,misses_p99_ms,hits_added_p95_ms,misses_added_p95_ms,hit_ratio,byte_hit_ratio,\
          offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share,\
          limit_reached,hits_per_s,saved_bytes_per_s,steal_mean,steal_max,common_from_fill_ratio,common_to_fill_ratio,\
-         common_per_s,common_hit_ratio,flatness,flatness_low,flatness_high,stored_ratio,\
+         common_per_s,common_hit_ratio,common_limit_reached,flatness,flatness_low,flatness_high,stored_ratio,\
          written_per_stored,written_per_offered,resident_bytes_per_object\n",
     );
     let common = lead::common_ages(&groups(runs));
@@ -388,6 +388,8 @@ fn csv(runs: &[Run]) -> String {
         let (steal_mean, steal_max) = provenance::steal(run).unwrap_or((f64::NAN, f64::NAN));
         let ages = common.filter(|_| pairs::has_result(run));
         let at_common = ages.and_then(|ages| ages.rates(run)).unwrap_or((f64::NAN, f64::NAN));
+        let limit_reached =
+            ages.filter(|_| at_common.0 > 0.0).and_then(|ages| ages.limit_reached(run));
         let (plan, summary) = (&run.plan, &run.summary);
         let texts = [&plan.subject, &plan.variant, &plan.workload, &plan.controller]
             .map(|text| field(text));
@@ -425,6 +427,7 @@ fn csv(runs: &[Run]) -> String {
             ages.map_or(f64::NAN, |ages| ages.to),
             at_common.0,
             at_common.1,
+            limit_reached.map_or(f64::NAN, |is_reached| f64::from(u8::from(is_reached))),
             summary.flatness.map_or(f64::NAN, |flatness| flatness.slope),
             summary.flatness.map_or(f64::NAN, |flatness| flatness.low),
             summary.flatness.map_or(f64::NAN, |flatness| flatness.high),

@@ -87,9 +87,9 @@ impl Outcome {
         }
     }
 
-    /// The same, of these runs.
-    fn bound_by<'a>(self, runs: impl Iterator<Item = &'a Run>) -> Self {
-        let reached: Vec<Option<bool>> = runs.map(|run| run.summary.limit_reached).collect();
+    /// The same, of these runs at these ages.
+    fn bound_by<'a>(self, ages: Ages, runs: impl Iterator<Item = &'a Run>) -> Self {
+        let reached: Vec<Option<bool>> = runs.map(|run| ages.limit_reached(run)).collect();
         let limit_reached = match () {
             () if reached.contains(&Some(false)) => Some(false),
             () if reached.contains(&None) => None,
@@ -103,12 +103,12 @@ impl Outcome {
     }
 
     fn at(ages: Option<Ages>, runs: &[Run], places: &[usize]) -> Self {
+        let Some(ages) = ages else { return Self::default() };
         let done = places.iter().filter_map(|place| runs.get(*place));
         let usable = done.filter(|run| has_result(run));
-        let rated = usable.filter_map(|run| Some((run, ages?.rates(run)?)));
-        let rated: Vec<_> = rated.collect();
+        let rated: Vec<_> = usable.filter_map(|run| Some((run, ages.rates(run)?))).collect();
         let rates = rated.iter().map(|(_, rates)| *rates);
-        Self::of(rates).bound_by(rated.iter().map(|(run, _)| *run))
+        Self::of(rates).bound_by(ages, rated.iter().map(|(run, _)| *run))
     }
 
     /// 1 or 0 as in index.csv; empty if nothing is known.
@@ -186,9 +186,9 @@ impl Compared {
         Self {
             ages: Some(ages),
             before: Outcome::of(rates.iter().map(|(before, _)| *before))
-                .bound_by(compared.iter().map(|(before, ..)| *before)),
+                .bound_by(ages, compared.iter().map(|(before, ..)| *before)),
             after: Outcome::of(rates.iter().map(|(_, after)| *after))
-                .bound_by(compared.iter().map(|(_, _, after, _)| *after)),
+                .bound_by(ages, compared.iter().map(|(_, _, after, _)| *after)),
             ratio: Ratio::of(&per_s),
             pairs: rates.len(),
             left_out: done.len() - rates.len(),

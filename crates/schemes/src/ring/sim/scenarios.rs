@@ -13,7 +13,7 @@ use super::{
     url,
 };
 use crate::block::BlockFile;
-use crate::ring::format::UNIT_BYTES;
+use crate::ring::format::{Place, UNIT_BYTES, set_place};
 use crate::ring::index::{Entry, RingIndex};
 use crate::ring::purges::{Purges, Removal};
 use crate::ring::reader;
@@ -248,16 +248,27 @@ fn what_the_page_cache_has_is_copied_from_there_if_it_verifies() {
     for is_stale in [false, true] {
         let mut world = World::new(1);
         let cached = SimFile::new(&world.power, false, false);
-        let bytes = (SEGMENT_BYTES * u64::from(SEGMENTS)) as usize;
-        put(&mut cached.state.lock().now, 0, &vec![0; bytes]);
         world.store = open_with(&world.files, &cached).expect("there is power");
         world.store.uses_page_cache.store(false, Ordering::Relaxed);
         let before = in_demand(&mut world);
-        let now = world.files[0].state.lock().now.clone();
-        if !is_stale {
-            put(&mut cached.state.lock().now, 0, &now);
-            // Now only the page cache has it.
-            put(&mut world.files[0].state.lock().now, 0, &vec![0; bytes]);
+        let contents = world.files[0].state.lock().now.clone();
+        put(&mut cached.state.lock().now, 0, &contents);
+        if is_stale {
+            // What lay at each place a generation before: another object.
+            let others = before.iter().cycle().skip(1);
+            for ((_, entry), (_, other)) in before.iter().zip(others) {
+                let loaded = reader::load_blocking(&world.store, *other).expect("readable");
+                let mut record = loaded.record_bytes().expect("in memory").to_vec();
+                let of_other = loaded.found.place;
+                let generation = of_other.generation - 1;
+                let place = Place { location: entry.location, generation, ..of_other };
+                set_place(&mut record[..loaded.found.bytes()], place);
+                let at = (entry.location * UNIT_BYTES) as usize;
+                put(&mut cached.state.lock().now, at, &record);
+            }
+        } else {
+            // Only the page cache has it.
+            put(&mut world.files[0].state.lock().now, 0, &vec![0; contents.len()]);
         }
         world.store.is_all_cached.store(true, Ordering::Relaxed);
         let (copied, _) = copied_of(&mut world, &before, &[5000]);
