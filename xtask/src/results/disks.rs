@@ -60,7 +60,7 @@ fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
         ratio(over(published, book.base_of(LINUX_TABLE))),
         ours(scheme).map_or_else(
             || "not run yet".to_owned(),
-            |group| format!("{}, ÷ ufs {}", group.shown(), group.marked(ratio(over_ufs))),
+            |group| format!("{}, ÷ ufs {}", group.shown(), group.marked(&ratio(over_ufs))),
         ),
     ]
 }

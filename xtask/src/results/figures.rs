@@ -5,9 +5,6 @@ use crate::bench::table::aligned;
 /// Stands where there is no figure.
 pub(super) const NOTHING: &str = "–";
 
-/// Before a figure that may be larger: no limit was found.
-pub(super) const NO_LIMIT: &str = "≥ ";
-
 /// Repeats that differ by more than this share of their mean are marked.
 const SPREAD_MAX: f64 = 0.05;
 
@@ -66,6 +63,22 @@ pub(super) fn with_hits(rate: &str, hit_ratio: Option<f64>) -> String {
         || rate.to_owned(),
         |share| format!("{rate} · {} %", number(Some(share * 100.0), 1)),
     )
+}
+
+/// A figure in proportion to a rate, marked if that found no limit: it may be larger.
+pub(super) fn at_least(is_bound: bool, figure: &str) -> String {
+    let mark = if is_bound { "≥ " } else { "" };
+    format!("{mark}{figure}")
+}
+
+/// A factor of two rates, marked if the one before or the one after found no limit: it may be
+/// smaller or larger. Nothing if both found none: it may be both.
+pub(super) fn bound_ratio(are_bound: (bool, bool), factor: Option<f64>) -> String {
+    match are_bound {
+        (true, true) => NOTHING.to_owned(),
+        (true, false) => format!("≤ {}", ratio(factor)),
+        (false, is_bound) => at_least(is_bound, &ratio(factor)),
+    }
 }
 
 /// A share in per cent, which may be negative, without the sign of per cent.

@@ -2,7 +2,7 @@
 //! together.
 
 use super::csv::{Csv, Row};
-use super::figures::{NO_LIMIT, NOTHING, over, per_s, ratio, signed_pct};
+use super::figures::{NOTHING, at_least, bound_ratio, over, per_s, signed_pct};
 use crate::Outcome;
 
 /// The outcome of runs with a throughput; others failed or were interrupted.
@@ -85,29 +85,28 @@ impl Group {
         (self.runs() > 1).then(|| (max_per_s - min_per_s) / self.mean_per_s())
     }
 
+    /// Whether a run found no limit.
+    pub(super) fn is_capped(&self) -> bool {
+        self.is_capped
+    }
+
     /// A figure in proportion to the rate, marked where no limit was found.
-    pub(super) fn marked(&self, figure: String) -> String {
-        if self.is_capped { format!("{NO_LIMIT}{figure}") } else { figure }
+    pub(super) fn marked(&self, figure: &str) -> String {
+        at_least(self.is_capped, figure)
     }
 
     /// The mean ÷ that of another, which it is compared with; marked where one of the two found no
     /// limit, and nothing where none of them did.
     pub(super) fn over(&self, base: Option<&Self>) -> String {
-        let factor = ratio(over(Some(self.mean_per_s()), base.map(Self::mean_per_s)));
-        match (self.is_capped, base.is_some_and(|base| base.is_capped)) {
-            (true, true) if !std::ptr::eq(self, base.unwrap_or(self)) => NOTHING.to_owned(),
-            (true, false) => format!("{NO_LIMIT}{factor}"),
-            (false, true) => format!("≤ {factor}"),
-            _ => factor,
-        }
+        let factor = over(Some(self.mean_per_s()), base.map(Self::mean_per_s));
+        bound_ratio((base.is_some_and(|base| base.is_capped), self.is_capped), factor)
     }
 
     /// The mean, with marks of doubt, which the page explains.
     pub(super) fn shown(&self) -> String {
-        let capped = if self.is_capped { NO_LIMIT } else { "" };
         let time_up = if self.is_time_up { "†" } else { "" };
         let lab_limited = if self.is_lab_limited { "\\*" } else { "" };
-        format!("{capped}{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s())))
+        self.marked(&format!("{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s()))))
     }
 
     /// The mean of the last quarters: answers per second, with the fill ratios that they have

@@ -1,7 +1,7 @@
 //! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches
 //! with one scheme each.
 
-use super::figures::{NO_LIMIT, NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
+use super::figures::{NOTHING, at_least, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::published::Book;
 use super::{Inputs, Made};
@@ -52,6 +52,8 @@ struct Rate {
     /// The best of the scheme, by which schemes are ordered: with the mount options that helped it.
     best_per_s: f64,
     shown: String,
+    /// Whether no limit was found.
+    is_bound: bool,
 }
 
 /// Answers per second of one program's schemes under the same conditions.
@@ -67,7 +69,13 @@ impl Series {
             // The print has lost the options of some rows; those that it has gain `aufs` a half.
             let mark = if row.mount_options.is_empty() { "" } else { " ‡" };
             let best_per_s = book.scheme(scheme)?;
-            Some(Rate { scheme, per_s: row.per_s, best_per_s, shown: format!("{shown}{mark}") })
+            Some(Rate {
+                scheme,
+                per_s: row.per_s,
+                best_per_s,
+                shown: format!("{shown}{mark}"),
+                is_bound: false,
+            })
         };
         Self { rates: SCHEMES.into_iter().filter_map(rate).collect() }
     }
@@ -79,7 +87,13 @@ impl Series {
                 _ => on_common_ground(matrix, &format!("{program}:{scheme}")),
             }?;
             let per_s = group.mean_per_s();
-            Some(Rate { scheme, per_s, best_per_s: per_s, shown: shown(Some(group)) })
+            Some(Rate {
+                scheme,
+                per_s,
+                best_per_s: per_s,
+                shown: shown(Some(group)),
+                is_bound: group.is_capped(),
+            })
         };
         Self { rates: SCHEMES.into_iter().filter_map(rate).collect() }
     }
@@ -95,9 +109,8 @@ impl Series {
     fn over_base(&self, scheme: &str) -> String {
         let per_s = |scheme: &str| self.rate(scheme).map(|rate| rate.per_s);
         // The base is the slowest: it has not come to the highest load.
-        let is_bound = self.rate(scheme).is_some_and(|rate| rate.shown.starts_with(NO_LIMIT));
-        let mark = if is_bound { NO_LIMIT } else { "" };
-        format!("{mark}{}", ratio(over(per_s(scheme), per_s(BASE))))
+        let is_bound = self.rate(scheme).is_some_and(|rate| rate.is_bound);
+        at_least(is_bound, &ratio(over(per_s(scheme), per_s(BASE))))
     }
 
     /// The schemes that store, fastest first.

@@ -1,7 +1,9 @@
 //! The gain of tuning: a text's statements about single steps, and all steps in sequence.
 
 use super::csv::Row;
-use super::figures::{NOTHING, number, over, per_s, ratio, table, with_hits};
+use super::figures::{
+    NOTHING, at_least, bound_ratio, number, over, per_s, ratio, table, with_hits,
+};
 use super::{Inputs, Made};
 
 /// Requests per second before and after all steps, "from about 50 to over 100". Source: "High
@@ -25,7 +27,7 @@ pub(super) fn claims(inputs: &Inputs) -> Made {
             format!("{} → {}", or_nothing(row.text("before")?), or_nothing(row.text("after")?)),
             with_hits(&marked(before_per_s, &row, "before"), row.number("before_hit_ratio")?),
             with_hits(&marked(after_per_s, &row, "after"), row.number("after_hit_ratio")?),
-            factor(&row, row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            bound_ratio(are_bound(&row), row.number("ratio")?.or(over(after_per_s, before_per_s))),
             published(row.text("published")?),
             or_nothing(row.text("verdict")?),
         ]);
@@ -53,27 +55,23 @@ fn is_bound(row: &Row<'_>, column: &str) -> bool {
     row.number(column).ok().flatten() == Some(0.0)
 }
 
-/// The rate of a side, "before" or "after", marked where no limit was found.
-fn marked(rate_per_s: Option<f64>, row: &Row<'_>, side: &str) -> String {
-    let mark = if is_bound(row, &format!("{side}_limit_reached")) { "≥ " } else { "" };
-    format!("{mark}{}", per_s(rate_per_s))
+/// Whether no limit was found before and after.
+fn are_bound(row: &Row<'_>) -> (bool, bool) {
+    (is_bound(row, "before_limit_reached"), is_bound(row, "after_limit_reached"))
 }
 
-/// The factor of the rates, marked where it may be larger or smaller; none if it may be both.
-fn factor(row: &Row<'_>, factor: Option<f64>) -> String {
-    match (is_bound(row, "before_limit_reached"), is_bound(row, "after_limit_reached")) {
-        (false, false) => ratio(factor),
-        (true, false) => format!("≤ {}", ratio(factor)),
-        (false, true) => format!("≥ {}", ratio(factor)),
-        (true, true) => NOTHING.to_owned(),
-    }
+/// The rate of a side, "before" or "after", marked where no limit was found.
+fn marked(rate_per_s: Option<f64>, row: &Row<'_>, side: &str) -> String {
+    at_least(is_bound(row, &format!("{side}_limit_reached")), &per_s(rate_per_s))
 }
 
 /// The factor of the hits a second. If no limit was found before and after, it is of the load that
 /// both were allowed, so it says which of them has more hits.
 fn factor_of_hits(row: &Row<'_>, of_hits: Option<f64>) -> String {
-    let are_bound = ["before_limit_reached", "after_limit_reached"].map(|side| is_bound(row, side));
-    if are_bound == [true, true] { ratio(of_hits) } else { factor(row, of_hits) }
+    match are_bound(row) {
+        (true, true) => ratio(of_hits),
+        are_bound => bound_ratio(are_bound, of_hits),
+    }
 }
 
 /// A factor if it is one, else the text's words.
@@ -99,7 +97,7 @@ pub(super) fn mended(inputs: &Inputs) -> Made {
             or_nothing(row.text("subject")?),
             with_hits(&marked(before_per_s, &row, "before"), before_hits),
             with_hits(&marked(after_per_s, &row, "after"), after_hits),
-            factor(&row, row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            bound_ratio(are_bound(&row), row.number("ratio")?.or(over(after_per_s, before_per_s))),
             factor_of_hits(&row, of_hits),
             or_nothing(row.text("repeats")?),
         ]);
@@ -126,8 +124,7 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
             tables.push((subject, Vec::new()));
             tables.len() - 1
         });
-        let mark = if is_bound(&row, "limit_reached") { "≥ " } else { "" };
-        let rate = format!("{mark}{}", per_s(row.number("per_s")?));
+        let rate = at_least(is_bound(&row, "limit_reached"), &per_s(row.number("per_s")?));
         tables[place].1.push([
             or_nothing(row.text("step")?),
             with_hits(&rate, row.number("hit_ratio")?),
