@@ -48,8 +48,8 @@ const BUSY_SHARE: u64 = 4;
 /// Most objects that wait for their turn in one directory. Further ones do not wait.
 pub(crate) const TURNS_WAITING_MAX: usize = 1024;
 
-/// About as long is an object whose length is not known, for queues that are measured in bytes.
-const OBJECT_BYTES_ABOUT: u64 = 13 * 1024;
+/// About as long is an object whose length is not known.
+pub(crate) const OBJECT_BYTES_ABOUT: u64 = 13 * 1024;
 
 /// A longer object comes piece by piece, and gets a place for as much.
 const PLACE_BYTES_MAX: u64 = 1024 * 1024;

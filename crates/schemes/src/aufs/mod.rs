@@ -1,16 +1,19 @@
 //! `aufs`: the tree of `ufs`, with all file operations done by threads. The common part is in
 //! `tree`.
 //!
-//! A directory has up to `threads=` threads of its own. Up to [`STORES_PER_THREAD`] operations that
-//! store may be under way for each: beyond that an object is not stored. A hit is a
-//! miss only beyond [`OUTCOMES_PER_THREAD`] operations that are under way, or done with an outcome
+//! A directory has up to `threads=` threads of its own. How many operations may be under way for
+//! them says `bounds`: beyond a number that the memory has room for, an object is not stored. A hit
+//! is a miss only beyond a larger number of operations that are under way, or done with an outcome
 //! that no task has fetched: a core that stands still does not pile up memory, nor does it soon
 //! block the requests of others. Before it comes to that, nothing is stored any more. Unlinking is
 //! never refused, but no eviction and no new store begins while [`CHORES_MAX`] files wait for it.
 
+mod bounds;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use self::bounds::Bounds;
 use crate::overload::{Room, Turns};
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
@@ -24,17 +27,6 @@ mod tests;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "aufs";
-
-/// Operations that store may be under way for each thread, before others are turned away. From half
-/// of it on, Squid's bound, objects wait or are turned away that come for the first time.
-const STORES_PER_THREAD: usize = 40;
-
-/// Operations that may be under way, or done and not taken, for each thread, before nothing is
-/// stored.
-const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
-
-/// The same, before nothing is read: hits outlast stores.
-const OUTCOMES_PER_THREAD: usize = 80;
 
 /// At the bounds, look-ups that were given up are dropped if they are at least this share of it:
 /// fewer are not worth looking at all of them.
@@ -61,7 +53,7 @@ struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
     readers: Arc<Readers>,
-    threads_max: usize,
+    bounds: Arc<Bounds>,
     /// Operations that store, and wait for a thread or are being done.
     stores: Arc<AtomicUsize>,
     /// Those who wait until there are fewer of these.
@@ -89,23 +81,18 @@ struct Threads(Pool);
 /// The same for files that were opened to be read.
 struct Readers(Arc<Threads>);
 
-/// Half of the operations that may be under way to store.
-fn half(threads_max: usize) -> usize {
-    threads_max * STORES_PER_THREAD / 2
-}
-
 /// Room for objects that are all stored: nothing refuses them either, as [`Engine::admits`] would.
 fn room(
     threads: &Arc<Threads>,
     stores: &Arc<AtomicUsize>,
     outcomes: &Arc<AtomicUsize>,
-    threads_max: usize,
+    bounds: &Arc<Bounds>,
 ) -> impl Fn() -> Room + Send + Sync + 'static {
     let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
-    let most = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
-    // Chores bound the room only if there are any.
-    let half = half(threads_max).min(CHORES_MAX);
+    let (bounds, most) = (bounds.clone(), bounds.outcomes_to_store_max());
     move || {
+        // Chores bound the room only if there are any.
+        let half = bounds.half().min(CHORES_MAX);
         let outcomes_left = most.saturating_sub(outcomes.load(Ordering::Relaxed));
         let chores_left = CHORES_MAX.saturating_sub(threads.0.chores());
         let under_way = stores.load(Ordering::Relaxed) as u64;
@@ -118,38 +105,36 @@ impl Aufs {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         let stores = Arc::<AtomicUsize>::default();
         let outcomes = Arc::<AtomicUsize>::default();
-        let room = room(&threads, &stores, &outcomes, threads_max);
+        let bounds = Arc::new(Bounds::new(threads_max));
+        let room = room(&threads, &stores, &outcomes, &bounds);
         let turns = Turns::new(overload, capacity_bytes, room);
         Self {
             tree,
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
-            threads_max,
+            bounds,
             stores,
             turns: Arc::new(turns),
             outcomes,
         }
     }
 
-    fn is_below(&self, count: &AtomicUsize, per_thread: usize) -> bool {
-        count.load(Ordering::Relaxed) < self.threads_max * per_thread
-    }
-
     fn may_read(&self) -> bool {
-        self.has_outcomes_left(OUTCOMES_PER_THREAD)
+        self.has_outcomes_left(self.bounds.outcomes_max())
     }
 
     fn may_store(&self) -> bool {
-        self.is_below(&self.stores, STORES_PER_THREAD)
-            && self.has_outcomes_left(OUTCOMES_TO_STORE_PER_THREAD)
+        self.stores.load(Ordering::Relaxed) < self.bounds.stores_max()
+            && self.has_outcomes_left(self.bounds.outcomes_to_store_max())
     }
 
     /// Look-ups that were given up keep nobody from theirs.
-    fn has_outcomes_left(&self, per_thread: usize) -> bool {
-        if !self.is_below(&self.outcomes, per_thread) {
-            self.threads.0.forget_unwanted(self.threads_max * per_thread / GIVEN_UP_SHARE);
+    fn has_outcomes_left(&self, most: usize) -> bool {
+        let are_left = || self.outcomes.load(Ordering::Relaxed) < most;
+        if !are_left() {
+            self.threads.0.forget_unwanted(most / GIVEN_UP_SHARE);
         }
-        self.is_below(&self.outcomes, per_thread)
+        are_left()
     }
 
     /// One outcome more. Its end may make room, where outcomes are scarcer than stores.
@@ -157,8 +142,8 @@ impl Aufs {
         if !self.turns.is_waited() {
             return Counted::new(&self.outcomes);
         }
-        let most = self.threads_max * OUTCOMES_TO_STORE_PER_THREAD;
-        Counted::telling(&self.outcomes, &self.turns, most - half(self.threads_max))
+        let from = self.bounds.outcomes_to_store_max() - self.bounds.half_most();
+        Counted::telling(&self.outcomes, &self.turns, from)
     }
 
     /// Has `work`, which only reads, done by a thread.
@@ -223,7 +208,7 @@ impl Engine for Aufs {
 
     /// Squid's: how far the operations that store are on their way to the bound.
     fn load(&self) -> u16 {
-        let stores_max = self.threads_max * STORES_PER_THREAD;
+        let stores_max = self.bounds.stores_max();
         let stores = self.stores.load(Ordering::Relaxed).min(stores_max);
         u16::try_from(stores * 1000 / stores_max).unwrap_or(1000)
     }
@@ -233,7 +218,7 @@ impl Engine for Aufs {
     }
 
     fn is_half_full(&self) -> bool {
-        self.stores.load(Ordering::Relaxed) >= half(self.threads_max)
+        self.stores.load(Ordering::Relaxed) >= self.bounds.half()
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {
@@ -312,10 +297,11 @@ impl Engine for Aufs {
 
     fn later(&self, work: Work) -> Operation<()> {
         let (completer, operation) = Operation::under_way();
-        let turns = Arc::clone(&self.turns);
+        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
         self.threads.0.chore(Box::new(move || {
             completer.complete(work());
-            turns.look(); // chores may have been too many
+            bounds.look_at_memory();
+            turns.look(); // there may be more room, or chores were too many
         }));
         operation
     }

@@ -1,14 +1,15 @@
 //! Promises of `aufs` alone: refusals, and directories shared with `ufs`.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 
-use super::{NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD};
+use super::bounds::{OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD};
+use super::{Aufs, NAME};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
-use crate::tree::TreeScheme;
+use crate::tree::{Engine, TreeScheme};
 use crate::{AufsOptions, DirOptions, Levels, OpenError, Overload, SchemeOptions};
 
 fn options(path: &Path, threads: u32) -> DirOptions<AufsOptions> {
@@ -87,6 +88,31 @@ fn beyond_the_bound_nothing_is_stored_and_hits_and_removals_go_on() {
     run(large.commit(None)).expect("stored");
     assert_eq!((aufs.stats().objects, aufs.stats().shed), (2 + STORES_PER_THREAD as u64, 2));
     settle(&aufs, |stats| stats.open_files == 0 && aufs.load() == 0);
+}
+
+#[test]
+fn where_memory_is_short_fewer_stores_wait_for_a_thread_until_there_is_more() {
+    let path = tempfile::tempdir().expect("a directory");
+    let (options, bounds) = (options(path.path(), 1), OnceLock::new());
+    let aufs = TreeScheme::open(NAME, &options.map(|own| own.levels), |tree| {
+        let aufs = Aufs::new(tree, 1, Overload::Shed, options.capacity_bytes);
+        aufs.bounds.fit_into(0, 1);
+        assert!(bounds.set(Arc::clone(&aufs.bounds)).is_ok());
+        Arc::new(aufs) as Arc<dyn Engine>
+    });
+    let (aufs, bounds) = (aufs.expect("open"), bounds.get().expect("opened"));
+    let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
+    let mut stores: Vec<_> = (0..3).map(|at| create(at).commit(None)).collect();
+    let held = hold(&aufs);
+    let one_too_many = stores.pop();
+    assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
+    assert_eq!(aufs.load(), 1000);
+    let outcome = poll(&mut one_too_many.expect("a store"));
+    assert!(matches!(outcome, Poll::Ready(Err(SchemeError::Busy(_)))));
+    drop(held);
+    stores.into_iter().for_each(|store| run(store).expect("stored"));
+    // The thread has looked at the memory of this machine since.
+    settle(&aufs, |_| bounds.stores_max() > 2);
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, Head};
-use super::memory;
 use super::recover;
 use super::store::Store;
 use crate::PageCache;
+use crate::memory;
 use crate::simulated::{Background, Next};
 
 /// Time between two looks at the available memory.

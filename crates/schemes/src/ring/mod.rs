@@ -18,7 +18,6 @@ mod keeper;
 mod layout;
 mod length;
 mod log;
-mod memory;
 mod purges;
 mod reader;
 mod reclaim;
@@ -39,7 +38,6 @@ use humboldt_store::scheme::{
 };
 use humboldt_store::{About, Borrowed, Key};
 
-pub use self::memory::promise_memory;
 use self::store::Store;
 use self::writer::RingWriter;
 use crate::overload::place_bytes;
