@@ -4,7 +4,8 @@ use crate::client::Client;
 use crate::wait::{Ending, LIMIT, free_address, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -78,6 +79,15 @@ pub fn open_folder() -> TempDir {
     let folder = TempDir::with_prefix("humboldt-test-").expect("a temporary directory");
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("open to all users");
     folder
+}
+
+/// Ends a connection on which nothing was sent, and waits until the proxy has closed it too: until
+/// then it counts as one of this client's.
+fn await_end(mut probe: TcpStream) {
+    // A port that does not answer the end leaves the connection to be counted, as before.
+    let _ = probe.set_read_timeout(Some(Duration::from_secs(2)));
+    let _ = probe.shutdown(Shutdown::Write);
+    let _ = probe.read(&mut [0; 64]);
 }
 
 /// A running proxy; dropping it ends it and removes its directory.
@@ -200,7 +210,7 @@ impl Proxy {
         let child =
             start(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program().display()));
         self.child = Some(child);
-        until("the proxy to accept connections", || {
+        let probe = until("the proxy to accept connections", || {
             if let Some(status) =
                 self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
             {
@@ -212,6 +222,7 @@ impl Proxy {
             }
             TcpStream::connect(self.address).ok()
         });
+        await_end(probe);
     }
 
     /// Its address.

@@ -53,12 +53,18 @@ fn available_of_machine(meminfo: &str) -> Option<u64> {
 fn available_in_group(line: &str, root: &Path) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
-    let (root, limit, usage, cache) = if controllers.is_empty() {
-        (root.to_path_buf(), "memory.max", "memory.current", "file ")
+    let (root, limit, usage) = if controllers.is_empty() {
+        (root.to_path_buf(), "memory.max", "memory.current")
     } else if controllers.split(',').any(|name| name == "memory") {
-        (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ")
+        (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
     } else {
         return None;
+    };
+    // Page cache and tables of the kernel, which would make room; what counts as page cache and
+    // would not.
+    let (cache, slab, kept) = match controllers {
+        "" => ("file ", Some("slab_reclaimable "), "shmem "),
+        _ => ("total_cache ", None, "total_shmem "),
     };
     let folder = root.join(path.trim_start_matches('/'));
     let ancestors = folder.ancestors().take_while(|folder| folder.starts_with(&root));
@@ -69,8 +75,11 @@ fn available_in_group(line: &str, root: &Path) -> Option<u64> {
         // A group without a limit has "max", or a number beyond all memory.
         let (limit, usage) = (number(folder, limit)?, number(folder, usage)?);
         let statistics = fs::read_to_string(folder.join("memory.stat")).ok()?;
-        let cached =
-            statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok())?;
+        let statistic = |name: &str| {
+            statistics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok())
+        };
+        let reclaimed = statistic(cache)? + slab.and_then(statistic).unwrap_or(0);
+        let cached = reclaimed.saturating_sub(statistic(kept).unwrap_or(0));
         Some(limit.saturating_sub(usage.saturating_sub(cached)))
     };
     ancestors.filter_map(left).min()
@@ -106,14 +115,18 @@ mod tests {
         {
             write(folder, "memory.max", limit);
             write(folder, "memory.current", usage);
-            write(folder, "memory.stat", "anon 1\nfile 150\n");
+            write(
+                folder,
+                "memory.stat",
+                "anon 1\nfile 140\nshmem 10\nfile_mapped 7\nslab_reclaimable 20\nslab 90\n",
+            );
         }
         assert_eq!(available_in_group("0::/a/b", root.path()), Some(250));
         assert_eq!(available_in_group("0::/a/c", root.path()), Some(250));
         assert_eq!(available_in_group("0::/", root.path()), None);
         write("memory/x", "memory.limit_in_bytes", "5000\n");
         write("memory/x", "memory.usage_in_bytes", "4000\n");
-        write("memory/x", "memory.stat", "cache 1\ntotal_cache 500\n");
+        write("memory/x", "memory.stat", "cache 1\ntotal_cache 520\nshmem 7\ntotal_shmem 20\n");
         assert_eq!(available_in_group("7:cpu,memory:/x", root.path()), Some(1500));
         assert_eq!(available_in_group("7:cpu:/x", root.path()), None);
         assert_eq!(available_of_machine("MemFree: 1 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));

@@ -6,20 +6,18 @@
 //! little to serve hits from: then the disk has more to read, and takes even less. So all queues
 //! together have a share of the memory, as much for each directory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::memory;
-use crate::overload::OBJECT_BYTES_ABOUT;
+use crate::overload::{OBJECT_BYTES_ABOUT, Room};
 
 /// Operations that store may be under way for each thread, before others are turned away. From half
 /// of it on, Squid's bound, objects wait or are turned away that come for the first time.
 pub(super) const STORES_PER_THREAD: usize = 40;
-
-/// The same where memory is short: one is being done, and one waits.
-pub(super) const STORES_PER_THREAD_LEAST: usize = 2;
 
 /// Operations that may be under way, or done and not taken, for each thread, before nothing is
 /// stored.
@@ -28,45 +26,111 @@ pub(super) const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
 /// The same, before nothing is read: hits outlast stores.
 pub(super) const OUTCOMES_PER_THREAD: usize = 80;
 
-/// The first halves of all directories' queues take this part of the memory that this process can
-/// have beyond its memory cache.
+/// Bytes of the first halves of all directories' queues take this part of the memory that this
+/// process can have beyond its memory cache.
 const HALVES_SHARE: u64 = 16;
+
+/// Lower bound of the bytes of a directory's first half when memory is short: about 80 objects of
+/// the usual length. With fewer places, objects of slow servers would keep others waiting.
+pub(super) const HALF_BYTES_LEAST: u64 = 1024 * 1024;
 
 /// Time between two looks at the memory.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Directories of this process. They share its memory.
+/// Directories of this process that store. They share its memory.
 static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
 
 /// The bounds of one directory.
 pub(super) struct Bounds {
     threads_max: usize,
-    /// Operations that store.
-    stores_max: AtomicUsize,
+    /// Bytes of the first half of the queue, by the memory there is.
+    half_bytes: AtomicU64,
     looked: Mutex<Option<Instant>>,
+    directories: &'static AtomicUsize,
+    is_counted: AtomicBool,
+}
+
+/// The operations of a directory that store, and wait for a thread or are being done.
+#[derive(Clone, Default)]
+pub(super) struct Stores {
+    /// Their number.
+    pub(super) count: Arc<AtomicUsize>,
+    /// Memory that they hold.
+    pub(super) bytes: Arc<AtomicU64>,
+}
+
+impl Stores {
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Bounds {
-    /// For a directory with this many threads, until the first look at the memory.
+    /// For a directory with this many threads. Until the first look there is memory enough.
     pub(super) fn new(threads_max: usize) -> Self {
-        DIRECTORIES.fetch_add(1, Ordering::Relaxed);
-        let stores_max = AtomicUsize::new(threads_max * STORES_PER_THREAD);
-        Self { threads_max, stores_max, looked: Mutex::default() }
+        Self::beside(threads_max, &DIRECTORIES)
     }
 
-    /// Operations that store, before others are turned away.
-    pub(super) fn stores_max(&self) -> usize {
-        self.stores_max.load(Ordering::Relaxed)
+    /// The same, counted among these directories.
+    fn beside(threads_max: usize, directories: &'static AtomicUsize) -> Self {
+        directories.fetch_add(1, Ordering::Relaxed);
+        Self {
+            threads_max,
+            half_bytes: AtomicU64::new(u64::MAX / 2),
+            looked: Mutex::default(),
+            directories,
+            is_counted: AtomicBool::new(true),
+        }
     }
 
-    /// Half of them.
+    /// The directory stores nothing any more: the others have its memory.
+    pub(super) fn leave(&self) {
+        if self.is_counted.swap(false, Ordering::Relaxed) {
+            self.directories.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one more store may begin.
+    pub(super) fn may_begin(&self, stores: &Stores) -> bool {
+        stores.count() < self.threads_max * STORES_PER_THREAD
+            && stores.bytes() < 2 * self.half_bytes()
+    }
+
+    /// Whether half of what may be under way is.
+    pub(super) fn is_half_full(&self, stores: &Stores) -> bool {
+        stores.count() >= self.half() || stores.bytes() >= self.half_bytes()
+    }
+
+    /// How far the stores are on their way to the bound, of 1000.
+    pub(super) fn load(&self, stores: &Stores) -> u16 {
+        let of = |part: u64, whole: u64| u128::from(part) * 1000 / u128::from(whole.max(1));
+        let by_count = of(stores.count() as u64, (self.threads_max * STORES_PER_THREAD) as u64);
+        let by_bytes = of(stores.bytes(), 2 * self.half_bytes());
+        u16::try_from(by_count.max(by_bytes).min(1000)).unwrap_or(1000)
+    }
+
+    /// Room in the first half of the queue, in objects of the usual length.
+    pub(super) fn room(&self, stores: &Stores) -> Room {
+        let half_bytes = self.half_bytes();
+        let objects = |bytes: u64| bytes / OBJECT_BYTES_ABOUT;
+        let half = (self.half() as u64).min(objects(half_bytes));
+        let by_count = self.half().saturating_sub(stores.count()) as u64;
+        let by_bytes = objects(half_bytes.saturating_sub(stores.bytes()));
+        Room::beside(half - by_count.min(by_bytes).min(half), half)
+    }
+
+    /// Half of the operations that may be under way to store, however much memory there is.
     pub(super) fn half(&self) -> usize {
-        self.stores_max() / 2
+        self.threads_max * STORES_PER_THREAD / 2
     }
 
-    /// The same, however much memory there is.
-    pub(super) fn half_most(&self) -> usize {
-        self.threads_max * STORES_PER_THREAD / 2
+    /// Bytes of the first half of the queue, by the memory there is.
+    pub(super) fn half_bytes(&self) -> u64 {
+        self.half_bytes.load(Ordering::Relaxed)
     }
 
     /// Operations, before nothing is stored.
@@ -79,72 +143,112 @@ impl Bounds {
         self.threads_max * OUTCOMES_PER_THREAD
     }
 
-    /// Looks at the memory, if that was not done within the last second. It reads a few files of
-    /// the system, so a thread of the directory calls it.
-    pub(super) fn look_at_memory(&self) {
-        {
-            // Whoever comes meanwhile finds that somebody has looked.
-            let Some(mut looked) = self.looked.try_lock() else { return };
-            if looked.is_some_and(|at| at.elapsed() < MEMORY_INTERVAL) {
-                return;
-            }
-            *looked = Some(Instant::now());
+    /// Looks at the memory, if that was not done within the last second; `true` if it has. It reads
+    /// a few files of the system, so a thread of the directory calls it.
+    pub(super) fn look_at_memory(&self) -> bool {
+        if !self.is_time_to_look(Instant::now()) {
+            return false;
         }
-        if let Some(available_bytes) = memory::available_bytes() {
-            let room_bytes = memory::room_for_buffers(available_bytes);
-            self.fit_into(room_bytes, DIRECTORIES.load(Ordering::Relaxed));
-        }
+        let Some(available_bytes) = memory::available_bytes() else { return false };
+        self.fit_into(memory::room_for_buffers(available_bytes));
+        true
     }
 
-    /// This process can have this much memory beyond its memory cache, for so many directories.
-    pub(super) fn fit_into(&self, room_bytes: u64, directories: usize) {
-        let stores_max = stores_max(self.threads_max, room_bytes, directories);
-        self.stores_max.store(stores_max, Ordering::Relaxed);
+    fn is_time_to_look(&self, now: Instant) -> bool {
+        // If it is locked, another thread is about to look.
+        let Some(mut looked) = self.looked.try_lock() else { return false };
+        if looked.is_some_and(|at| now.saturating_duration_since(at) < MEMORY_INTERVAL) {
+            return false;
+        }
+        *looked = Some(now);
+        true
+    }
+
+    /// This process can have this much memory beyond its memory cache.
+    pub(super) fn fit_into(&self, room_bytes: u64) {
+        let directories = self.directories.load(Ordering::Relaxed).max(1) as u64;
+        let half_bytes = (room_bytes / HALVES_SHARE / directories).max(HALF_BYTES_LEAST);
+        self.half_bytes.store(half_bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for Bounds {
     fn drop(&mut self) {
-        DIRECTORIES.fetch_sub(1, Ordering::Relaxed);
+        self.leave();
     }
-}
-
-fn stores_max(threads_max: usize, room_bytes: u64, directories: usize) -> usize {
-    let half_bytes = room_bytes / HALVES_SHARE / directories.max(1) as u64;
-    let half = usize::try_from(half_bytes / OBJECT_BYTES_ABOUT).unwrap_or(usize::MAX);
-    let least = threads_max * STORES_PER_THREAD_LEAST;
-    half.saturating_mul(2).clamp(least, threads_max * STORES_PER_THREAD)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn stores_take_their_share_of_the_memory_but_have_enough_for_each_thread() {
-        let mib = |mib: u64| mib << 20;
-        // 44 MiB for three directories: 938 KiB for each half.
-        assert_eq!(stores_max(16, mib(44), 3), 2 * 72);
-        assert_eq!(stores_max(16, mib(44), 1), 2 * 216);
-        assert_eq!(stores_max(16, mib(2), 3), 2 * 16);
-        assert_eq!(stores_max(16, 0, 0), 2 * 16);
-        for mib_of_memory in [256, 1024, 1 << 43] {
-            assert_eq!(stores_max(16, mib(mib_of_memory), 3), 16 * STORES_PER_THREAD);
-        }
+    const MIB: u64 = 1 << 20;
+
+    fn counter() -> &'static AtomicUsize {
+        Box::leak(Box::default())
+    }
+
+    fn stores(count: usize, bytes: u64) -> Stores {
+        let stores = Stores::default();
+        stores.count.store(count, Ordering::Relaxed);
+        stores.bytes.store(bytes, Ordering::Relaxed);
+        stores
     }
 
     #[test]
-    fn a_look_at_this_machine_leaves_what_each_thread_needs() {
-        let bounds = Bounds::new(4);
-        assert_eq!((bounds.stores_max(), bounds.half()), (160, 80));
-        bounds.fit_into(0, 1);
-        assert_eq!((bounds.stores_max(), bounds.half()), (8, 4));
-        bounds.look_at_memory();
-        let stores_max = bounds.stores_max();
-        assert!(stores_max > 8, "{stores_max}");
-        // Not again within the second.
-        bounds.fit_into(0, 1);
-        bounds.look_at_memory();
-        assert_eq!(bounds.stores_max(), 8);
+    fn directories_share_the_memory_until_they_leave() {
+        let all = counter();
+        let [first, second, third] = [4; 3].map(|threads| Bounds::beside(threads, all));
+        first.fit_into(96 * MIB);
+        assert_eq!(first.half_bytes(), 2 * MIB);
+        second.leave();
+        second.leave();
+        first.fit_into(96 * MIB);
+        assert_eq!(first.half_bytes(), 3 * MIB);
+        drop((second, third));
+        first.fit_into(96 * MIB);
+        assert_eq!(first.half_bytes(), 6 * MIB);
+        first.fit_into(0);
+        assert_eq!(first.half_bytes(), HALF_BYTES_LEAST);
+        drop(first);
+        assert_eq!(all.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn with_memory_the_number_of_stores_bounds_and_without_their_bytes() {
+        let bounds = Bounds::beside(16, counter());
+        let all = |stores: &Stores| {
+            (bounds.may_begin(stores), bounds.is_half_full(stores), bounds.load(stores))
+        };
+        for memory in [None, Some(1 << 40)] {
+            memory.into_iter().for_each(|room_bytes| bounds.fit_into(room_bytes));
+            assert_eq!(all(&stores(319, 30 * MIB)), (true, false, 498));
+            assert_eq!(all(&stores(320, 30 * MIB)), (true, true, 500));
+            assert_eq!(all(&stores(640, 0)), (false, true, 1000));
+            assert_eq!(bounds.room(&stores(300, 30 * MIB)), Room::beside(300, 320));
+        }
+        bounds.fit_into(32 * MIB);
+        assert_eq!(all(&stores(10, 2 * MIB - 1)), (true, false, 499));
+        assert_eq!(all(&stores(10, 2 * MIB)), (true, true, 500));
+        assert_eq!(all(&stores(10, 4 * MIB)), (false, true, 1000));
+        assert_eq!(all(&stores(640, 0)), (false, true, 1000));
+        // 157 objects of 13 KiB; those that are small leave as much room as their number.
+        assert_eq!(bounds.room(&stores(0, 0)), Room::beside(0, 157));
+        assert_eq!(bounds.room(&stores(10, MIB)), Room::beside(79, 157));
+        assert_eq!(bounds.room(&stores(310, 0)), Room::beside(147, 157));
+        assert_eq!(bounds.room(&stores(900, 9 * MIB)), Room::beside(157, 157));
+    }
+
+    #[test]
+    fn the_memory_of_this_machine_is_looked_at_once_a_second() {
+        let bounds = Bounds::beside(4, counter());
+        assert!(bounds.look_at_memory());
+        let half_bytes = bounds.half_bytes();
+        assert!((HALF_BYTES_LEAST..u64::MAX / 2).contains(&half_bytes), "{half_bytes}");
+        let bounds = Bounds::beside(4, counter());
+        let start = Instant::now();
+        let looks = [0, 400, 999, 1000, 1500, 2000];
+        let looks = looks.map(|ms| bounds.is_time_to_look(start + Duration::from_millis(ms)));
+        assert_eq!(looks, [true, false, false, true, false, true]);
     }
 }

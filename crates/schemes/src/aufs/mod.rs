@@ -1,25 +1,26 @@
 //! `aufs`: the tree of `ufs`, with all file operations done by threads. The common part is in
 //! `tree`.
 //!
-//! A directory has up to `threads=` threads of its own. How many operations may be under way for
-//! them says `bounds`: beyond a number that the memory has room for, an object is not stored. A hit
-//! is a miss only beyond a larger number of operations that are under way, or done with an outcome
-//! that no task has fetched: a core that stands still does not pile up memory, nor does it soon
-//! block the requests of others. Before it comes to that, nothing is stored any more. Unlinking is
-//! never refused, but no eviction and no new store begins while [`CHORES_MAX`] files wait for it.
+//! A directory has up to `threads=` threads of its own, and bounds for what may be under way for
+//! them (`bounds`): beyond as many stores as the threads and the memory bear, an object is not
+//! stored. A hit is a miss only beyond a larger number of operations that are under way, or done
+//! with an outcome that no task has fetched: a core that stands still does not pile up memory, nor
+//! does it soon block the requests of others. Before it comes to that, nothing is stored any more.
+//! Unlinking is never refused, but no eviction and no new store begins while [`CHORES_MAX`] files
+//! wait for it.
 
 mod bounds;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use self::bounds::Bounds;
+use self::bounds::{Bounds, Stores};
 use crate::overload::{Room, Turns};
+use crate::tree::{BLOCK_BYTES, Pool, Simulated, Tree, TreeScheme, blocking};
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
     Unlinked, Work,
 };
-use crate::tree::{Pool, Simulated, Tree, TreeScheme, blocking};
 use crate::{AufsOptions, DirOptions, OpenError, Overload, simulated};
 
 #[cfg(test)]
@@ -54,8 +55,7 @@ struct Aufs {
     threads: Arc<Threads>,
     readers: Arc<Readers>,
     bounds: Arc<Bounds>,
-    /// Operations that store, and wait for a thread or are being done.
-    stores: Arc<AtomicUsize>,
+    stores: Stores,
     /// Those who wait until there are fewer of these.
     turns: Arc<Turns>,
     /// All operations that are under way, or whose outcome has not been fetched.
@@ -64,13 +64,23 @@ struct Aufs {
 
 /// An operation that stores, until it has ended, in whatever way.
 struct Storing {
-    counted: Option<Counted>,
+    stores: Stores,
+    bytes: u64,
     turns: Arc<Turns>,
+}
+
+impl Storing {
+    fn new(stores: &Stores, bytes: u64, turns: &Arc<Turns>) -> Self {
+        stores.count.fetch_add(1, Ordering::Relaxed);
+        stores.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self { stores: stores.clone(), bytes, turns: Arc::clone(turns) }
+    }
 }
 
 impl Drop for Storing {
     fn drop(&mut self) {
-        self.counted = None;
+        self.stores.count.fetch_sub(1, Ordering::Relaxed);
+        self.stores.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.turns.look();
     }
 }
@@ -84,26 +94,27 @@ struct Readers(Arc<Threads>);
 /// Room for objects that are all stored: nothing refuses them either, as [`Engine::admits`] would.
 fn room(
     threads: &Arc<Threads>,
-    stores: &Arc<AtomicUsize>,
+    stores: &Stores,
     outcomes: &Arc<AtomicUsize>,
     bounds: &Arc<Bounds>,
 ) -> impl Fn() -> Room + Send + Sync + 'static {
     let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
     let (bounds, most) = (bounds.clone(), bounds.outcomes_to_store_max());
     move || {
-        // Chores bound the room only if there are any.
-        let half = bounds.half().min(CHORES_MAX);
         let outcomes_left = most.saturating_sub(outcomes.load(Ordering::Relaxed));
-        let chores_left = CHORES_MAX.saturating_sub(threads.0.chores());
-        let under_way = stores.load(Ordering::Relaxed) as u64;
-        Room::beside(under_way, half as u64).at_most(outcomes_left.min(chores_left) as u64)
+        // Chores bound the room only if there are any.
+        let chores_left = match threads.0.chores() {
+            0 => usize::MAX,
+            chores => CHORES_MAX.saturating_sub(chores),
+        };
+        bounds.room(&stores).at_most(outcomes_left.min(chores_left) as u64)
     }
 }
 
 impl Aufs {
     fn new(tree: Arc<Tree>, threads_max: usize, overload: Overload, capacity_bytes: u64) -> Self {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
-        let stores = Arc::<AtomicUsize>::default();
+        let stores = Stores::default();
         let outcomes = Arc::<AtomicUsize>::default();
         let bounds = Arc::new(Bounds::new(threads_max));
         let room = room(&threads, &stores, &outcomes, &bounds);
@@ -124,7 +135,7 @@ impl Aufs {
     }
 
     fn may_store(&self) -> bool {
-        self.stores.load(Ordering::Relaxed) < self.bounds.stores_max()
+        self.bounds.may_begin(&self.stores)
             && self.has_outcomes_left(self.bounds.outcomes_to_store_max())
     }
 
@@ -142,7 +153,7 @@ impl Aufs {
         if !self.turns.is_waited() {
             return Counted::new(&self.outcomes);
         }
-        let from = self.bounds.outcomes_to_store_max() - self.bounds.half_most();
+        let from = self.bounds.outcomes_to_store_max() - self.bounds.half();
         Counted::telling(&self.outcomes, &self.turns, from)
     }
 
@@ -162,18 +173,22 @@ impl Aufs {
         operation
     }
 
-    /// Has `work`, which stores, done by a thread.
+    /// Has `work`, which stores and holds `bytes` of memory, done by a thread.
     fn storing<T: Send + 'static>(
         &self,
+        bytes: usize,
         work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(self.outcome());
-        let counted = Some(Counted::new(&self.stores));
-        let store = Storing { counted, turns: Arc::clone(&self.turns) };
+        let store = Storing::new(&self.stores, bytes as u64, &self.turns);
+        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
         self.threads.0.write(Box::new(move || {
             let outcome = work(&completer);
             drop(store);
             completer.complete(outcome);
+            if bounds.look_at_memory() {
+                turns.look();
+            }
         }));
         operation
     }
@@ -208,9 +223,7 @@ impl Engine for Aufs {
 
     /// Squid's: how far the operations that store are on their way to the bound.
     fn load(&self) -> u16 {
-        let stores_max = self.bounds.stores_max();
-        let stores = self.stores.load(Ordering::Relaxed).min(stores_max);
-        u16::try_from(stores * 1000 / stores_max).unwrap_or(1000)
+        self.bounds.load(&self.stores)
     }
 
     fn turns(&self) -> Option<&Turns> {
@@ -218,7 +231,7 @@ impl Engine for Aufs {
     }
 
     fn is_half_full(&self) -> bool {
-        self.stores.load(Ordering::Relaxed) >= self.bounds.half()
+        self.bounds.is_half_full(&self.stores)
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {
@@ -237,7 +250,7 @@ impl Engine for Aufs {
             return Operation::done(Err(EngineError::Shed));
         }
         let tree = Arc::clone(&self.tree);
-        self.storing(move |waiting| {
+        self.storing(bytes.capacity(), move |waiting| {
             let outcome = match waiting.is_abandoned() {
                 true => Err(EngineError::Gone),
                 false => blocking::write_file(&tree, number, &bytes),
@@ -262,7 +275,12 @@ impl Engine for Aufs {
             let file = blocking::open(&tree, number, purpose)?;
             Ok(Handle::new(file, keep, Some(closer)))
         };
-        if is_store { self.storing(work) } else { self.reading(work) }
+        match purpose {
+            OpenFor::Reading => self.reading(work),
+            // Its writer waits with a block of the body.
+            OpenFor::Creating => self.storing(BLOCK_BYTES, work),
+            OpenFor::Updating => self.storing(0, work),
+        }
     }
 
     fn read(
@@ -281,7 +299,7 @@ impl Engine for Aufs {
 
     fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.storing(move |_| blocking::write_buffer(&handle, offset, bytes))
+        self.storing(bytes.capacity(), move |_| blocking::write_buffer(&handle, offset, bytes))
     }
 
     fn unlink(&self, number: u32, then: Unlinked) {
@@ -307,10 +325,12 @@ impl Engine for Aufs {
     }
 
     fn close(&self) {
+        self.bounds.leave();
         self.threads.0.close();
     }
 
     fn stop(&self) {
+        self.bounds.leave();
         self.threads.0.stop();
     }
 }

@@ -6,8 +6,10 @@ use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 
-use super::bounds::{OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD};
-use super::{Aufs, NAME};
+use super::bounds::{
+    HALF_BYTES_LEAST, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD,
+};
+use super::{Aufs, Bounds, NAME};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::tree::{Engine, TreeScheme};
 use crate::{AufsOptions, DirOptions, Levels, OpenError, Overload, SchemeOptions};
@@ -90,19 +92,41 @@ fn beyond_the_bound_nothing_is_stored_and_hits_and_removals_go_on() {
     settle(&aufs, |stats| stats.open_files == 0 && aufs.load() == 0);
 }
 
-#[test]
-fn where_memory_is_short_fewer_stores_wait_for_a_thread_until_there_is_more() {
-    let path = tempfile::tempdir().expect("a directory");
-    let (options, bounds) = (options(path.path(), 1), OnceLock::new());
-    let aufs = TreeScheme::open(NAME, &options.map(|own| own.levels), |tree| {
-        let aufs = Aufs::new(tree, 1, Overload::Shed, options.capacity_bytes);
-        aufs.bounds.fit_into(0, 1);
+/// Opens a directory of one thread in a process that has next to no memory, until its thread looks
+/// at that of this machine.
+fn open_in_short_memory(path: &Path, overload: Overload) -> (TreeScheme, Arc<Bounds>) {
+    let (options, bounds) = (options(path, 1), OnceLock::new());
+    let engine = |tree| {
+        let aufs = Aufs::new(tree, 1, overload, options.capacity_bytes);
+        aufs.bounds.fit_into(0);
         assert!(bounds.set(Arc::clone(&aufs.bounds)).is_ok());
         Arc::new(aufs) as Arc<dyn Engine>
-    });
-    let (aufs, bounds) = (aufs.expect("open"), bounds.get().expect("opened"));
-    let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
-    let mut stores: Vec<_> = (0..3).map(|at| create(at).commit(None)).collect();
+    };
+    let aufs = TreeScheme::open(NAME, &options.map(|own| own.levels), engine).expect("open");
+    (aufs, bounds.into_inner().expect("opened"))
+}
+
+/// An object of 60 KB that is about to be stored.
+fn large(aufs: &TreeScheme, at: usize) -> IoFuture<'static, ()> {
+    let mut writer = run(aufs.create(record(&url(at), 1), Some(60_000))).expect("create");
+    run(writer.write(0, &[&[7; 60_000]])).expect("taken");
+    writer.commit(None)
+}
+
+/// Number of objects of 60 KB that fill half of the queue where memory is short. Each has less than
+/// 1 KB besides.
+const HALF_OF_LARGE: usize = HALF_BYTES_LEAST as usize / 60_000 + 1;
+
+/// The same for all of it.
+const ALL_OF_LARGE: usize = 2 * HALF_BYTES_LEAST as usize / 60_000 + 1;
+
+const _: () = assert!(ALL_OF_LARGE < STORES_PER_THREAD, "their bytes bound, not their number");
+
+#[test]
+fn where_memory_is_short_fewer_stores_wait_for_a_thread() {
+    let path = tempfile::tempdir().expect("a directory");
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Shed);
+    let mut stores: Vec<_> = (0..=ALL_OF_LARGE).map(|at| large(&aufs, at)).collect();
     let held = hold(&aufs);
     let one_too_many = stores.pop();
     assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
@@ -112,7 +136,35 @@ fn where_memory_is_short_fewer_stores_wait_for_a_thread_until_there_is_more() {
     drop(held);
     stores.into_iter().for_each(|store| run(store).expect("stored"));
     // The thread has looked at the memory of this machine since.
-    settle(&aufs, |_| bounds.stores_max() > 2);
+    settle(&aufs, |_| aufs.load() == 0 && bounds.half_bytes() > HALF_BYTES_LEAST);
+}
+
+#[test]
+fn a_store_is_enough_for_a_look_at_the_memory() {
+    let path = tempfile::tempdir().expect("a directory");
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Shed);
+    assert_eq!(bounds.half_bytes(), HALF_BYTES_LEAST);
+    run(large(&aufs, 0)).expect("stored");
+    settle(&aufs, |_| bounds.half_bytes() > HALF_BYTES_LEAST);
+}
+
+#[test]
+fn with_wait_a_new_object_gets_its_turn_when_there_is_more_memory() {
+    let path = tempfile::tempdir().expect("a directory");
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Wait);
+    let turns = aufs.engine().turns().expect("turns");
+    turns.be_patient();
+    let mut stores: Vec<_> = (0..HALF_OF_LARGE).map(|at| large(&aufs, at)).collect();
+    let held = hold(&aufs);
+    assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
+    let mut turn = aufs.turn(None).expect("a turn");
+    assert!(run(async { poll(&mut turn).is_pending() }), "half of the room is taken");
+    bounds.fit_into(1 << 40);
+    turns.look();
+    run(turn).expect("a turn");
+    drop(held);
+    stores.into_iter().for_each(|store| run(store).expect("stored"));
+    assert_eq!((aufs.stats().waits, aufs.stats().shed), (1, 0));
 }
 
 #[test]

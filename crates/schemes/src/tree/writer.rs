@@ -241,7 +241,8 @@ impl TreeWriter {
         }
         self.finish_block();
         let table_offset = self.written_bytes + self.buffer.len() as u64;
-        self.buffer.reserve_exact(self.table.encoded_bytes() + TAIL_BYTES);
+        // A small object has room for it since the beginning.
+        self.buffer.reserve_exact(self.table.encoded_bytes() + UNIT_BYTES + FOOTER_BYTES);
         let table_checksum = self.table.encode(&mut self.buffer);
         let footer = Footer {
             header_offset: 0,
