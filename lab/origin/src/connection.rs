@@ -22,6 +22,14 @@ const TURN_BYTES_MAX: usize = 1024 * 1024;
 /// How long an answer may make no progress because the client does not read. 60 s, as in nginx.
 const STALL_US: u64 = 60_000_000;
 
+/// How long a new connection may be without a whole request. The idle time of the workload is for
+/// connections that were used, and may be short: a cache that is late with its first request would
+/// find its new connection closed. 60 s, as in nginx.
+const FIRST_REQUEST_US: u64 = 60_000_000;
+
+/// Idle connections are looked at no more often than this.
+const SOON_US: u64 = 1000;
+
 /// Bytes that are read from a client that has its last answer and goes on sending, so that a reset
 /// does not take the answer from it.
 const DRAIN_BYTES_MAX: usize = 1024 * 1024;
@@ -152,7 +160,15 @@ impl Connection {
 
     /// Nothing may have happened for too long: closes, or tells when to ask again.
     pub(crate) fn on_idle_timer(&mut self, tools: &mut Tools) -> Fate {
+        if matches!(self.state, State::Head) {
+            // What has come since the last look counts too.
+            self.has_unread = true;
+            if self.go_on(tools) == Fate::Close {
+                return Fate::Close;
+            }
+        }
         let limit_us = match &self.state {
+            State::Head if self.is_first => FIRST_REQUEST_US.max(tools.service.idle_us),
             State::Head | State::Body(..) | State::Drain { .. } => tools.service.idle_us,
             State::Send(_, _, Progress::Blocked) => STALL_US,
             // It waits for its own moment, which comes by itself.
@@ -165,7 +181,10 @@ impl Connection {
         if end_us <= tools.now_us {
             return Fate::Close;
         }
-        tools.set_idle_timer(self.token, end_us.max(tools.now_us + 1));
+        // A longer limit may have become the usual one by then.
+        let usual_us = tools.service.idle_us.max(SOON_US);
+        let next_us = end_us.min(tools.now_us.saturating_add(usual_us));
+        tools.set_idle_timer(self.token, next_us.max(tools.now_us + 1));
         Fate::Open
     }
 
