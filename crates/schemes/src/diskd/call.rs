@@ -39,11 +39,11 @@ impl Call {
         self.is_wanted.as_ref().is_none_or(|is_wanted| is_wanted())
     }
 
-    /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`. Room that it lacks is
-    /// made when the bytes have come: until then they are in a slot, if anywhere.
+    /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`.
     pub(super) fn reading(mut self, length: usize, mut buffer: Vec<u8>) -> Self {
         debug_assert!(length <= SLOT_BYTES as usize);
         buffer.clear();
+        buffer.reserve_exact(length);
         self.request.length = length as u32;
         self.bytes = buffer;
         self

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use humboldt_base::vital::Vital;
-use humboldt_sys::{give_back, signal_mask};
+use humboldt_sys::signal_mask;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 
@@ -125,8 +125,6 @@ impl Keeper {
                 std::thread::Builder::new().name("diskd clerk".to_owned()).stack_size(STACK_BYTES);
             thread.spawn(move || {
                 let _vital = Vital::new("the thread that takes the answers of a diskd helper");
-                // While calls wait in line it frees what the cores have written, and takes nothing.
-                _ = give_back::keep_no_freed_blocks();
                 exchange.receive_replies(&link);
             })
         };
