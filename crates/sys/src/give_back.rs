@@ -11,12 +11,14 @@ use std::{fs, io};
 
 use rustix::mm::{Advice, madvise};
 
-/// What the allocator is told: the thread's own store of free blocks goes back to the arenas, and
-/// the free pages of all arenas (4096 stands for all) go back to the system.
-const AT_ONCE: [&CStr; 2] = [c"thread.tcache.flush", c"arena.4096.purge"];
+/// What the allocator is told: the thread's own store of free blocks goes back to the arenas.
+const FREED_BLOCKS: &CStr = c"thread.tcache.flush";
+
+/// Besides, the free pages of all arenas (4096 stands for all) go back to the system.
+const AT_ONCE: [&CStr; 2] = [FREED_BLOCKS, c"arena.4096.purge"];
 
 /// The same of the pages whose time has come.
-const BY_AGE: [&CStr; 2] = [c"thread.tcache.flush", c"arena.4096.decay"];
+const BY_AGE: [&CStr; 2] = [FREED_BLOCKS, c"arena.4096.decay"];
 
 /// Gives back the pages that the allocator keeps free. By itself it does so ten seconds after they
 /// became free, and only when something is allocated then: an idle process never does.
@@ -29,14 +31,21 @@ pub fn give_old_pages_back() {
     tell_allocator(BY_AGE);
 }
 
-fn tell_allocator(commands: [&CStr; 2]) {
+fn tell_allocator<const N: usize>(commands: [&CStr; N]) {
     for command in commands {
-        // SAFETY: the name is a C string; the two commands take and return nothing. A failure
+        // SAFETY: the name is a C string; the commands take and return nothing. A failure
         // leaves everything as it was.
         _ = unsafe {
             tikv_jemalloc_sys::mallctl(command.as_ptr(), null_mut(), null_mut(), null_mut(), 0)
         };
     }
+}
+
+/// The blocks that the calling thread has freed and keeps go back to the arenas that they are from.
+/// For a thread that now and then frees many that others have allocated: it would keep some
+/// megabytes of them.
+pub fn give_freed_blocks_up() {
+    tell_allocator([FREED_BLOCKS]);
 }
 
 /// From now on the calling thread keeps no blocks that it has freed: they go back to the arenas
@@ -262,6 +271,7 @@ Swap:                  0 kB
         }
         give_free_pages_back();
         give_old_pages_back();
+        give_freed_blocks_up();
     }
 
     #[test]

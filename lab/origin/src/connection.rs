@@ -22,9 +22,9 @@ const TURN_BYTES_MAX: usize = 1024 * 1024;
 /// How long an answer may make no progress because the client does not read. 60 s, as in nginx.
 const STALL_US: u64 = 60_000_000;
 
-/// How long a new connection may be without a whole request. The idle time of the workload is for
-/// connections that were used, and may be short: a cache that is late with its first request would
-/// find its new connection closed. 60 s, as in nginx.
+/// How long a new connection may be without the whole head of a request. The idle time of the
+/// workload is for connections that were used, and may be short: a cache that is late with its
+/// first request would find its new connection closed. 60 s, as in nginx.
 const FIRST_REQUEST_US: u64 = 60_000_000;
 
 /// Idle connections are looked at no more often than this.
@@ -160,13 +160,26 @@ impl Connection {
 
     /// Nothing may have happened for too long: closes, or tells when to ask again.
     pub(crate) fn on_idle_timer(&mut self, tools: &mut Tools) -> Fate {
-        if matches!(self.state, State::Head) {
+        if self.idle_end_us(tools) <= tools.now_us {
             // What has come since the last look counts too.
-            self.has_unread = true;
-            if self.go_on(tools) == Fate::Close {
+            if matches!(self.state, State::Head | State::Body(..)) {
+                self.has_unread = true;
+                if self.go_on(tools) == Fate::Close {
+                    return Fate::Close;
+                }
+            }
+            if self.idle_end_us(tools) <= tools.now_us {
                 return Fate::Close;
             }
         }
+        // By then the first request may have come, and the usual limit holds.
+        let next_us = self.idle_end_us(tools).min(tools.now_us + tools.service.idle_us);
+        tools.set_idle_timer(self.token, next_us.max(tools.now_us + SOON_US));
+        Fate::Open
+    }
+
+    /// The moment at which nothing has happened for too long.
+    fn idle_end_us(&mut self, tools: &Tools) -> u64 {
         let limit_us = match &self.state {
             State::Head if self.is_first => FIRST_REQUEST_US.max(tools.service.idle_us),
             State::Head | State::Body(..) | State::Drain { .. } => tools.service.idle_us,
@@ -174,18 +187,10 @@ impl Connection {
             // It waits for its own moment, which comes by itself.
             State::Send(..) => {
                 self.active_us = tools.now_us;
-                tools.service.idle_us
+                tools.service.idle_us.max(SOON_US)
             }
         };
-        let end_us = self.active_us.saturating_add(limit_us);
-        if end_us <= tools.now_us {
-            return Fate::Close;
-        }
-        // A longer limit may have become the usual one by then.
-        let usual_us = tools.service.idle_us.max(SOON_US);
-        let next_us = end_us.min(tools.now_us.saturating_add(usual_us));
-        tools.set_idle_timer(self.token, next_us.max(tools.now_us + 1));
-        Fate::Open
+        self.active_us.saturating_add(limit_us)
     }
 
     fn go_on(&mut self, tools: &mut Tools) -> Fate {

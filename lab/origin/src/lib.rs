@@ -51,7 +51,8 @@ pub struct OriginPlan {
     pub workload: Arc<Workload>,
     /// All facts and bytes follow from it; robots must have the same.
     pub seed: u64,
-    /// Think times, link and idle time are multiplied by this.
+    /// Think times, link and idle time are multiplied by this; the 60 s in which a new connection
+    /// may bring its first request are not.
     pub time_scale: f64,
     /// Addresses to listen on: each is a server of its own. Port 0 means any.
     pub listen: Vec<SocketAddr>,

@@ -18,7 +18,7 @@ pub(crate) struct Service {
     think: bool,
     chunked_share: f64,
     link: Link,
-    /// How long a connection is kept without a request, in µs of real time.
+    /// How long a connection that was used is kept without a request, in µs of real time.
     pub(crate) idle_us: u64,
     /// Correction of this host's time of day, in µs.
     pub(crate) clock_offset_us: i64,

@@ -187,7 +187,7 @@ impl Workload {
         self.plan.client.uses_at(unit(luck(connection_luck, PURPOSE_CLIENT_USES)))
     }
 
-    /// How long a server keeps an idle connection, in s (not scaled).
+    /// How long a server keeps a connection that was used, and is idle, in s (not scaled).
     #[must_use]
     pub fn server_idle_s(&self) -> f64 {
         self.plan.idle_s

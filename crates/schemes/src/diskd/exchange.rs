@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use humboldt_sys::give_back;
 use humboldt_sys::sysv::QueueMessage;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -44,6 +45,10 @@ pub(super) const UNLINKS_MAX: usize = 256;
 /// Calls of a line that were given up are dropped when something is refused, if they are at least
 /// this share of it: fewer are not worth looking at all of them.
 const GIVEN_UP_SHARE: usize = 8;
+
+/// After so many buffers that cores have allocated, and the clerk has freed, it gives up what it
+/// keeps of them. Only calls from the line are sent by the clerk, so a fast disk never comes to it.
+const FREED_MAX: u32 = 64;
 
 /// Replies that are handed out together at most.
 const BATCH_MAX: usize = 32;
@@ -101,6 +106,8 @@ struct State {
     line: VecDeque<Call>,
     /// The clerk is sending from the line.
     is_sending: bool,
+    /// Buffers of writes that the clerk has freed since it gave up what it keeps of them.
+    freed_by_clerk: u32,
     away: u32,
     unlinks: usize,
     next_id: u32,
@@ -159,6 +166,7 @@ impl Exchange {
             free_slots: Vec::new(),
             line: VecDeque::new(),
             is_sending: false,
+            freed_by_clerk: 0,
             away: 0,
             unlinks: 0,
             next_id: 0,
@@ -345,10 +353,15 @@ impl Exchange {
             state.is_sending = true;
             let Some(call) = state.line.pop_front() else { break };
             if let Some(departure) = state.depart(call) {
+                state.freed_by_clerk += u32::from(departure.bytes.is_some());
                 MutexGuard::unlocked(&mut state, || self.send(departure));
             }
         }
         state.is_sending = false;
+        let has_freed_many = state.freed_by_clerk >= FREED_MAX;
+        if has_freed_many {
+            state.freed_by_clerk = 0;
+        }
         self.count(&state);
         if state.pending() == 0 {
             self.changed.notify_all();
@@ -356,6 +369,9 @@ impl Exchange {
         drop(state);
         if !unwanted.is_empty() {
             self.finish_unwanted(unwanted);
+        }
+        if has_freed_many {
+            give_back::give_freed_blocks_up();
         }
     }
 
