@@ -122,7 +122,7 @@ impl Proxy {
     }
 
     /// Writes the configuration, creates stores if there are any, starts, and waits until it
-    /// accepts connections.
+    /// accepts connections and the one by which that was found is none of its client's any more.
     ///
     /// # Panics
     /// If it does not start.
@@ -134,7 +134,8 @@ impl Proxy {
             let created = run(&["-z", "-N", "-f", &proxy.configuration()]);
             assert!(created.status.success(), "-z: {}", String::from_utf8_lossy(&created.stderr));
         }
-        proxy.launch();
+        let probe = proxy.launch_by(Command::new(program()));
+        await_end(probe);
         proxy
     }
 
@@ -150,12 +151,13 @@ impl Proxy {
             .expect("a configuration file");
     }
 
-    /// Starts the program again after [`Proxy::stop`] or [`Proxy::kill`].
+    /// Starts the program again after [`Proxy::stop`] or [`Proxy::kill`], and waits until its port
+    /// is open. It may serve nothing yet.
     ///
     /// # Panics
     /// If it does not start.
     pub fn launch(&mut self) {
-        self.launch_by(Command::new(program()));
+        drop(self.launch_by(Command::new(program())));
     }
 
     /// The same in a control group, which has this folder.
@@ -168,7 +170,7 @@ impl Proxy {
             .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
             .arg(group.join("cgroup.procs"))
             .arg(program());
-        self.launch_by(shell);
+        drop(self.launch_by(shell));
     }
 
     /// The same with this variable of the environment.
@@ -178,7 +180,7 @@ impl Proxy {
     pub fn launch_with(&mut self, name: &str, value: &Path) {
         let mut command = Command::new(program());
         command.env(name, value);
-        self.launch_by(command);
+        drop(self.launch_by(command));
     }
 
     /// The same with this limit of address space. How much of it the program takes is about the
@@ -193,10 +195,11 @@ impl Proxy {
             .env("MALLOC_ARENA_MAX", "1")
             .arg(address_space_kib.to_string())
             .arg(program());
-        self.launch_by(shell);
+        drop(self.launch_by(shell));
     }
 
-    fn launch_by(&mut self, mut command: Command) {
+    /// The connection that found the port open.
+    fn launch_by(&mut self, mut command: Command) -> TcpStream {
         let output = File::options()
             .append(true)
             .create(true)
@@ -210,7 +213,7 @@ impl Proxy {
         let child =
             start(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program().display()));
         self.child = Some(child);
-        let probe = until("the proxy to accept connections", || {
+        until("the proxy to accept connections", || {
             if let Some(status) =
                 self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
             {
@@ -221,8 +224,7 @@ impl Proxy {
                 );
             }
             TcpStream::connect(self.address).ok()
-        });
-        await_end(probe);
+        })
     }
 
     /// Its address.
