@@ -291,6 +291,47 @@ fn another_parent_is_asked_when_one_cannot_reach_the_server() {
 }
 
 #[test]
+fn another_parent_is_asked_when_one_closes_without_an_answer() {
+    let ask = |proxy: &Proxy, method: &str| {
+        let mut client = proxy.client();
+        client.request(method, "http://site.test/a", &[], b"").response_to(method).status()
+    };
+    let closing = |closing: &[usize], lines: &str| {
+        let (origins, proxy) = with_statuses(["200 OK", "200 OK"], lines);
+        closing.iter().for_each(|&n| origins[n].handle("/a", |_, wire| wire.close()));
+        (origins, proxy)
+    };
+    let counts = |origins: &[Origin; 2]| (origins[0].count("/a"), origins[1].count("/a"));
+    let (origins, proxy) = closing(&[0], "");
+    assert_eq!((ask(&proxy, "GET"), counts(&origins)), (200, (1, 1)));
+    assert!(proxy.logged("/a ").contains(&origins[1].address().ip().to_string()));
+    assert_eq!((ask(&proxy, "POST"), counts(&origins)), (502, (2, 1)), "it may have been done");
+    let (origins, proxy) = closing(&[0, 1], "");
+    assert_eq!((ask(&proxy, "GET"), counts(&origins)), (502, (1, 1)));
+    let (origins, proxy) = closing(&[0], "forward_max_tries 1\n");
+    assert_eq!((ask(&proxy, "GET"), counts(&origins)), (502, (1, 0)));
+}
+
+#[test]
+fn the_server_is_asked_when_a_parent_closes_without_an_answer() {
+    let (parent, server) = (Origin::new(), Origin::new());
+    let ftp = format!("ftp://{}/a", server.address());
+    parent.handle("/a", |_, wire| wire.close());
+    parent.handle(&ftp, |_, wire| wire.close());
+    server.on("/a", Reply::ok("here"));
+    let (ip, port) = (parent.address().ip(), parent.address().port());
+    let proxy = Proxy::forward(&format!("cache_peer {ip} parent {port} 0 no-query name=p\n"));
+    let mut client = proxy.client();
+    let url = format!("http://{}/a", server.address());
+    assert_eq!(client.request("GET", &url, &[], b"").response().expect(200).text(), "here");
+    assert_eq!((parent.count("/a"), server.count("/a")), (1, 1));
+    // A way that cannot be tried is not the reason.
+    client.request("GET", &ftp, &[], b"");
+    assert_eq!(client.response().expect(502).field("X-Squid-Error"), Some("ERR_READ_ERROR 0"));
+    assert!(proxy.logged("ftp://").contains("PARENT/"));
+}
+
+#[test]
 fn with_retry_on_error_another_parent_is_asked_after_other_errors_too() {
     for status in ["403 Forbidden", "500 Error", "501 Not Implemented", "503 Unavailable"] {
         for (lines, wanted) in [("retry_on_error on\n", "200"), ("", &status[..3])] {

@@ -93,7 +93,7 @@ counters! {
     ServerConnections = "server_connections_total";
     /// Requests sent on a pooled server connection.
     ServerReuses = "server_connection_reuses_total";
-    /// Requests repeated because a pooled connection was dead.
+    /// Requests sent again: a pooled connection was dead, or another way may bring an answer.
     ServerRetries = "server_retries_total";
     /// Bytes received from servers.
     ServerInBytes = "server_http_in_bytes_total";

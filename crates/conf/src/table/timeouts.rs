@@ -7,7 +7,9 @@ macro_rules! working {
         $next! { $($rest)* => $($done)* ["Limits and timeouts" {
     /// Longest time from accepting a request until it is being forwarded.
     forward_timeout: Duration = Seconds("4 minutes"), "forward_timeout TIME";
-    /// Most attempts to forward a request.
+    /// Most attempts to forward a request. Where a connection fails, or ends without an answer and
+    /// the request can be sent again, the next way is tried: another parent, or the server itself.
+    /// All addresses of a host are one way: they are tried until there is a connection.
     forward_max_tries: u32 = Count("25"), "forward_max_tries NUMBER";
     /// Whether another parent, or the server itself, is tried when an answer has the status 403,
     /// 500, 501 or 503 (for 502 and 504 it always is), and the request can be sent again. If no

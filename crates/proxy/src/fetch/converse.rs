@@ -138,6 +138,12 @@ async fn attempt_all(
                 core.count(Counter::ServerRetries, 1);
                 route.failed(Failure::from(&error));
             }
+            Err(error @ ServerError::ClosedEarly)
+                if request.is_retriable() && !is_late(core, request) && route.leave(false) =>
+            {
+                core.count(Counter::ServerRetries, 1);
+                route.left_without_answer(Failure::from(&error));
+            }
             Err(error) => return Err(Failure::from(&error)),
         }
     }
@@ -152,6 +158,12 @@ fn says_to_go_elsewhere(request: &Request, answer: &Answer) -> bool {
         _ => false,
     };
     is_wanted && request.is_retriable() && !answer.is_pinned
+}
+
+/// Whether it is too late to try another way, as in Squid: the client has waited for long.
+fn is_late(core: &Core, request: &Request) -> bool {
+    let waited_s = core.now().secs().saturating_sub(request.received.secs());
+    waited_s >= request.snapshot().config.forward_timeout.as_secs().cast_signed()
 }
 
 fn is_dead_connection(error: &ServerError) -> bool {

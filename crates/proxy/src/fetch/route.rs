@@ -91,6 +91,8 @@ pub(crate) struct Route<'a> {
     /// Whether the next connection may be a pooled one.
     may_reuse: bool,
     last: Option<Failure>,
+    /// A server was asked, and said nothing: `last` has that.
+    was_asked: bool,
 }
 
 impl<'a> Route<'a> {
@@ -108,6 +110,7 @@ impl<'a> Route<'a> {
             reuses: false,
             may_reuse: false,
             last: None,
+            was_asked: false,
         }
     }
 
@@ -167,10 +170,14 @@ impl<'a> Route<'a> {
                 }
                 Err(failure) => {
                     // A peer failed only if a connection to it was tried.
-                    if failure.page.is_about_connecting() || failure.refusal.is_some() {
-                        self.note(way, None);
+                    let (tried, refused) =
+                        (failure.page.is_about_connecting(), failure.refusal.is_some());
+                    if tried && !refused || !self.was_asked {
+                        if tried || refused {
+                            self.note(way, None);
+                        }
+                        self.last = Some(failure);
                     }
-                    self.last = Some(failure);
                     self.give_up_way();
                 }
             }
@@ -259,12 +266,22 @@ impl<'a> Route<'a> {
         self.last = Some(failure);
     }
 
+    /// The same of a new connection, whose way was left: that counts more than a later way that
+    /// cannot be tried.
+    pub(crate) fn left_without_answer(&mut self, failure: Failure) {
+        self.was_asked = true;
+        self.failed(failure);
+    }
+
     /// Notes the way for the log. The name of a server that was reached is in the URL.
     fn note(&self, way: Way, peer: Option<SocketAddr>) {
         let (request, mut taken) = (self.request, self.report.route.borrow_mut());
         let is_undelayed = way.peer(request).is_some_and(|peer| peer.conf.no_delay);
         self.report.is_undelayed.set(is_undelayed);
         taken.peer = peer;
+        if peer.is_none() {
+            taken.local = None;
+        }
         taken.hierarchy = match way {
             Way::Direct => Hierarchy::Direct,
             Way::Original => Hierarchy::OriginalDst,
