@@ -138,6 +138,7 @@ async fn attempt_all(
                 core.count(Counter::ServerRetries, 1);
                 route.failed(Failure::from(&error));
             }
+            // A new connection, so it was the server: another way may bring an answer, as in Squid.
             Err(error @ ServerError::ClosedEarly)
                 if request.is_retriable() && !is_late(core, request) && route.leave(false) =>
             {
