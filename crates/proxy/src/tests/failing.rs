@@ -8,19 +8,122 @@ cache_peer 192.0.2.12 parent 8080 0 no-query name=two
 never_direct allow all";
 
 #[test]
-fn before_its_answer_on_a_new_connection_is_not_asked_again() {
-    // Another way is there.
+fn a_way_that_ends_without_an_answer_gives_way_to_the_next() {
     play(PARENTS, async |world| {
         let asking = world.get("/a");
         let (peer, server) = world.reached().await;
         assert_eq!(peer, "192.0.2.11:8080".parse().expect("an address"));
         server.asked().await;
         server.fail();
+        let (peer, server) = world.reached().await;
+        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
+        say(&server, b"hello");
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        assert!(world.asks_no_more());
+        let lines = world.lines();
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("TCP_MISS/200 GET ") && lines[0].ends_with("/192.0.2.12"));
+    });
+}
+
+#[test]
+fn each_way_is_asked_once() {
+    play(PARENTS, async |world| {
+        let asking = world.get("/a");
+        for _ in 0..2 {
+            let server = world.server().await;
+            server.asked().await;
+            server.fail();
+        }
         assert_eq!(short(&asking.whole().await).0, 502);
         assert!(world.asks_no_more());
         let lines = world.lines();
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("TCP_MISS/502 GET ") && lines[0].ends_with("/192.0.2.11"));
+        assert!(lines[0].starts_with("TCP_MISS/502 GET ") && lines[0].ends_with("/192.0.2.12"));
+    });
+}
+
+#[test]
+fn after_forward_timeout_no_other_way_is_asked() {
+    play(&format!("{PARENTS}\nforward_timeout 10 seconds"), async |world| {
+        world.pass(Duration::ZERO);
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        world.pass(Duration::from_secs(10));
+        server.fail();
+        assert_eq!(short(&asking.whole().await).0, 502);
+        assert!(world.asks_no_more());
+    });
+}
+
+#[test]
+fn after_a_way_without_an_answer_one_that_cannot_be_reached_is_the_reason() {
+    play(PARENTS, async |world| {
+        world.close("192.0.2.12:8080");
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        server.fail();
+        // As in Squid.
+        assert_eq!(short(&asking.whole().await).0, 503);
+        assert!(world.lines()[0].ends_with("/two"), "{:?}", world.lines());
+    });
+}
+
+#[test]
+fn a_way_that_cannot_be_tried_does_not_hide_the_one_that_was_asked() {
+    // Only a parent can be asked for such a URL.
+    play("cache_peer 192.0.2.11 parent 8080 0 no-query name=one", async |world| {
+        let asking = world.ask("GET wais://192.0.2.1/a HTTP/1.1\r\n", OPEN_BYTES);
+        let server = world.server().await;
+        server.asked().await;
+        server.fail();
+        assert_eq!(short(&asking.whole().await).0, 502);
+        assert!(world.asks_no_more());
+        assert!(world.lines()[0].ends_with("/192.0.2.11"), "{:?}", world.lines());
+    });
+}
+
+#[test]
+fn a_stored_answer_covers_for_all_ways_that_fail() {
+    play(PARENTS, async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        let fields = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"1\"\r\n\
+            Content-Length: 5\r\n";
+        server.send_head(head(200, fields));
+        server.send_body(b"hello");
+        server.end(None);
+        asking.whole().await;
+        let asking = world.get("/a");
+        for _ in 0..2 {
+            let server = world.server().await;
+            server.asked().await;
+            server.fail();
+        }
+        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+        assert!(world.asks_no_more());
+    });
+}
+
+#[test]
+fn an_answer_in_reserve_covers_for_a_later_way_that_ends_without_one() {
+    play(PARENTS, async |world| {
+        let asking = world.get("/a");
+        let server = world.server().await;
+        server.asked().await;
+        server.send_head(head(502, "Content-Length: 5\r\n"));
+        server.send_body(b"sorry");
+        server.end(None);
+        let server = world.server().await;
+        server.asked().await;
+        server.fail();
+        assert_eq!(short(&asking.whole().await), (502, &b"sorry"[..]));
+        assert!(world.asks_no_more());
+        let lines = world.lines();
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].ends_with("/192.0.2.11"), "{lines:?}");
     });
 }
 
