@@ -346,7 +346,8 @@ pub(crate) struct GroundArgs {
     /// Bytes per second that each store's device writes (needs --fs and root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) write_rate: Option<u64>,
-    /// Size of each store's device [default: one and a half times the store] (needs --fs)
+    /// Size of each store's device [default: one and a half times the store and 64 MB, or
+    /// what the file system needs] (needs --fs)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) device_size: Option<u64>,
     /// Throttle writing processes as soon as this much written data has not reached a device; for

@@ -4,7 +4,7 @@ use crate::controller::{Bounds, SPOILED_MAX, offered_or};
 use crate::reading::{Classes, wrong_content};
 use crate::words;
 use crate::{ClassicSettings, Controller, SettingsError, Unjudged, View};
-use humboldt_lab_record::{Tally, Verdict};
+use humboldt_lab_record::{AT_LOAD_MAX, Tally, Verdict};
 
 /// From this many equal verdicts in a row on, the step doubles.
 const ACCELERATE_AFTER: u32 = 3;
@@ -203,6 +203,9 @@ impl Controller for Classic {
         let bounds = Bounds::new(tally.period_us, self.settings.load_max_per_s);
         self.load_per_s = bounds.clamp(load_per_s * factor);
         let wrong = wrong_content(tally);
+        // As in the other search, so that a page can say that no limit was found.
+        let is_good = side == Side::Below && wrong.is_none();
+        let state = if is_good && bounds.is_top(load_per_s) { AT_LOAD_MAX } else { state };
         Verdict {
             next_load_per_s: self.load_per_s,
             sustained: side != Side::Above && tally.answers() > 0 && wrong.is_none(),
@@ -282,6 +285,23 @@ mod tests {
         );
         assert_eq!(loads(&settings, true, &[2_700, 2_800, 3_100]), [105.0, 105.0, 99.75]);
         assert_eq!(loads(&settings, false, &[9_000; 4]), [95.0, 90.25, 85.74, 81.45]);
+    }
+
+    #[test]
+    fn at_the_highest_load_it_says_so_until_a_sample_is_too_slow() {
+        let settings = ClassicSettings { load_max_per_s: 200.0, ..ClassicSettings::default() };
+        let mut classic = Classic::new(&settings, 1.0).unwrap();
+        let mut judge = |load_per_s: f64, mean_ms: u64| {
+            let mut tally = Tally { period_us: 60_000_000, due: 1_000, ..Tally::default() };
+            (0..1_000).for_each(|_| tally.misses.add(10, mean_ms * 1_000, mean_ms * 1_000));
+            let verdict = classic.judge(&View { load_per_s, ..View::default() }, &tally);
+            (verdict.state, verdict.next_load_per_s, verdict.sustained)
+        };
+        let (state, next_load_per_s, _) = judge(199.0, 100);
+        assert_eq!((state.as_str(), next_load_per_s), ("up", 200.0));
+        assert_eq!(judge(200.0, 100), (AT_LOAD_MAX.to_owned(), 200.0, true));
+        let (state, next_load_per_s, is_sustained) = judge(200.0, 9_000);
+        assert!(state != AT_LOAD_MAX && next_load_per_s < 200.0 && !is_sustained);
     }
 
     #[test]

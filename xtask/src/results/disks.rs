@@ -51,7 +51,7 @@ fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
     let row = book.plain(scheme);
     let published = row.map(|row| row.per_s);
     let ours = |scheme: &str| on_common_ground(here?, &format!("humboldt:{scheme}"));
-    let over_ufs = over(ours(scheme).map(Group::mean_per_s), ours("ufs").map(Group::mean_per_s));
+    let ufs = ours("ufs");
     [
         LINUX.to_owned(),
         scheme.to_owned(),
@@ -60,7 +60,7 @@ fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
         ratio(over(published, book.base_of(LINUX_TABLE))),
         ours(scheme).map_or_else(
             || "not run yet".to_owned(),
-            |group| format!("{}, ÷ ufs {}", group.shown(), group.marked(&ratio(over_ufs))),
+            |group| format!("{}, ÷ ufs {}", group.shown(), group.over(ufs)),
         ),
     ]
 }
@@ -135,10 +135,10 @@ fn row<'m>(
 ) -> [String; 9] {
     let [squid, humboldt, ring] = SUBJECTS.map(|(subject, _)| {
         let group = group_of(subject);
-        let base = matrix.with_stores(subject, 1).map(Group::mean_per_s);
+        let base = matrix.with_stores(subject, 1);
         let shown =
             group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()));
-        [shown, ratio(over(group.map(Group::mean_per_s), base))]
+        [shown, group.map_or_else(|| NOTHING.to_owned(), |group| group.over(base))]
     });
     let [rate, share] = published;
     let ([squid, squid_share], [humboldt, humboldt_share], [ring, ring_share]) =
@@ -163,18 +163,21 @@ mod tests {
 
     #[test]
     fn each_series_is_divided_by_its_own_single_disk() {
-        let csv = "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
-            humboldt:null,,filled,9000,0\n\
-            humboldt:aufs,\"ext4, noatime, 600 reads/s\",filled,1000,0\n\
-            humboldt:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,1500,0\n\
-            humboldt:aufs,\"ext4, noatime, 600 reads/s, 3 instances\",filled,2500,0\n\
-            squid:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,300,0\n";
+        let csv = "subject,variant,outcome,throughput_per_s,lab_limited_share,limit_reached\n\
+            humboldt:null,,filled,9000,0,0\n\
+            humboldt:aufs,\"ext4, noatime, 600 reads/s\",filled,1000,0,1\n\
+            humboldt:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,1500,0,1\n\
+            humboldt:aufs,\"ext4, noatime, 600 reads/s, 3 instances\",filled,2500,0,0\n\
+            squid:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,300,0,1\n";
         let (_folder, inputs) = inputs(&[("spindles/index.csv", csv)]);
         let text = spindles(&inputs).unwrap().unwrap();
-        assert_eq!(cells(&text, "0"), ["332.1", "5.03", "–", "–", "9,000", "9.00", "9,000", "–"]);
+        assert_eq!(
+            cells(&text, "0"),
+            ["332.1", "5.03", "–", "–", "≥ 9,000", "≥ 9.00", "≥ 9,000", "–"]
+        );
         assert_eq!(cells(&text, "1"), ["66.0", "1.00", "–", "–", "1,000", "1.00", "–", "–"]);
         assert_eq!(cells(&text, "2"), ["85.3", "1.29", "300", "–", "1,500", "1.50", "–", "–"]);
         let instances = cells(&text, "3 × one instance with one disk");
-        assert_eq!(instances, ["–", "–", "–", "–", "2,500", "2.50", "–", "–"]);
+        assert_eq!(instances, ["–", "–", "–", "–", "≥ 2,500", "≥ 2.50", "–", "–"]);
     }
 }

@@ -2,7 +2,7 @@
 //! together.
 
 use super::csv::{Csv, Row};
-use super::figures::{NOTHING, at_least, bound_ratio, over, per_s, signed_pct};
+use super::figures::{NOTHING, at_least, bound_ratio, over, per_s, ratio, signed_pct};
 use crate::Outcome;
 
 /// The outcome of runs with a throughput; others failed or were interrupted.
@@ -14,6 +14,8 @@ pub(super) struct Group {
     pub(super) subject: String,
     /// The conditions, separated by a comma and a blank: file system, mount options, limits.
     pub(super) variant: String,
+    /// Think times and sample periods as a part of the workload's own; `None` if it is not known.
+    pub(super) time_scale: Option<f64>,
     rates_per_s: Vec<f64>,
     hit_ratios: Vec<f64>,
     /// Whether a run ended before its stores had been filled as planned.
@@ -51,10 +53,11 @@ impl LastQuarter {
 }
 
 impl Group {
-    fn new(subject: &str, variant: &str) -> Self {
+    fn new(subject: &str, variant: &str, time_scale: Option<f64>) -> Self {
         Self {
             subject: subject.to_owned(),
             variant: variant.to_owned(),
+            time_scale,
             rates_per_s: Vec::new(),
             hit_ratios: Vec::new(),
             is_time_up: false,
@@ -98,8 +101,12 @@ impl Group {
     /// The mean ÷ that of another, which it is compared with; marked where one of the two found no
     /// limit, and nothing where none of them did.
     pub(super) fn over(&self, base: Option<&Self>) -> String {
-        let factor = over(Some(self.mean_per_s()), base.map(Self::mean_per_s));
-        bound_ratio((base.is_some_and(|base| base.is_capped), self.is_capped), factor)
+        let Some(base) = base else { return NOTHING.to_owned() };
+        if std::ptr::eq(base, self) {
+            return ratio(Some(1.0));
+        }
+        let factor = over(Some(self.mean_per_s()), Some(base.mean_per_s()));
+        bound_ratio((base.is_capped, self.is_capped), factor)
     }
 
     /// The mean, with marks of doubt, which the page explains.
@@ -135,6 +142,11 @@ impl Group {
     /// The mean of the mean response times in the last quarters, in milliseconds.
     pub(super) fn last_response_ms(&self) -> Option<f64> {
         mean(self.last_quarters.iter().map(|last| last.response_ms))
+    }
+
+    /// The same in the workload's own time, which is that of the book.
+    pub(super) fn last_response_at_scale_1_ms(&self) -> Option<f64> {
+        over(self.last_response_ms(), self.time_scale)
     }
 
     /// Whether a word is among the conditions.
@@ -183,11 +195,14 @@ impl Matrix {
                 continue;
             }
             let (subject, variant) = (row.text("subject")?, row.text("variant")?);
-            let known = groups
-                .iter()
-                .position(|group| group.subject == subject && group.variant == variant);
+            let time_scale = row.number("time_scale").ok().flatten();
+            let known = groups.iter().position(|group| {
+                group.subject == subject
+                    && group.variant == variant
+                    && group.time_scale == time_scale
+            });
             let place = known.unwrap_or_else(|| {
-                groups.push(Group::new(subject, variant));
+                groups.push(Group::new(subject, variant, time_scale));
                 groups.len() - 1
             });
             let group = &mut groups[place];

@@ -1,7 +1,7 @@
 //! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches
 //! with one scheme each.
 
-use super::figures::{NOTHING, at_least, over, per_s, published_per_s, ratio, table, with_hits};
+use super::figures::{NOTHING, bound_ratio, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::published::Book;
 use super::{Inputs, Made};
@@ -107,24 +107,67 @@ impl Series {
     }
 
     fn over_base(&self, scheme: &str) -> String {
-        let per_s = |scheme: &str| self.rate(scheme).map(|rate| rate.per_s);
-        // The base is the slowest: it has not come to the highest load.
-        let is_bound = self.rate(scheme).is_some_and(|rate| rate.is_bound);
-        at_least(is_bound, &ratio(over(per_s(scheme), per_s(BASE))))
+        let (Some(rate), Some(base)) = (self.rate(scheme), self.rate(BASE)) else {
+            return NOTHING.to_owned();
+        };
+        if scheme == BASE {
+            return ratio(Some(1.0));
+        }
+        let factor = over(Some(rate.per_s), Some(base.per_s));
+        bound_ratio((base.is_bound, rate.is_bound), factor)
     }
 
-    /// The schemes that store, fastest first.
-    fn order(&self) -> Vec<&'static str> {
+    /// The schemes that store, fastest first, as far as that is known.
+    fn order(&self) -> Vec<&Rate> {
         let mut rates: Vec<&Rate> =
             self.rates.iter().filter(|rate| rate.scheme != "null").collect();
         rates.sort_by(|left, right| right.best_per_s.total_cmp(&left.best_per_s));
-        rates.into_iter().map(|rate| rate.scheme).collect()
+        rates
     }
 
-    /// The place of a scheme among those that `other` has too.
-    fn place(&self, scheme: &str, other: &Series) -> Option<usize> {
-        let mut order = self.order().into_iter().filter(|known| other.rate(known).is_some());
-        order.position(|known| known == scheme)
+    /// "coss > ring ? rock": the second may be slower than the third. Before a ">" each scheme is
+    /// known to be faster than each one after it.
+    fn order_words(&self) -> Option<String> {
+        let mut words = String::new();
+        let order = self.order();
+        for (at, rate) in order.iter().enumerate() {
+            let (before, after) = order.split_at(at);
+            let is_known = before
+                .iter()
+                .all(|before| after.iter().all(|after| before.is_faster_than(after) == Some(true)));
+            words += match (at, is_known) {
+                (0, _) => "",
+                (_, true) => " > ",
+                (_, false) => " ? ",
+            };
+            words += rate.scheme;
+        }
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// Whether a scheme stands between the same ones as in `other`, among those that both have;
+    /// `None` if that is not known.
+    fn has_place_of(&self, scheme: &str, other: &Series) -> Option<bool> {
+        let (own, others) = (self.rate(scheme)?, other.rate(scheme)?);
+        let pairs = self.order().into_iter().filter(|rate| rate.scheme != scheme);
+        let pairs = pairs.filter_map(|rate| Some((rate, other.rate(rate.scheme)?)));
+        let verdicts = pairs.map(|(rate, beside)| {
+            Some(own.is_faster_than(rate)? == others.is_faster_than(beside)?)
+        });
+        let verdicts: Vec<Option<bool>> = verdicts.collect();
+        match verdicts.contains(&Some(false)) {
+            true => Some(false),
+            false => verdicts.into_iter().collect::<Option<Vec<_>>>().map(|_| true),
+        }
+    }
+}
+
+impl Rate {
+    /// `None`: that is not known, since the slower one found no limit.
+    fn is_faster_than(&self, other: &Rate) -> Option<bool> {
+        let is_faster = self.best_per_s > other.best_per_s;
+        let slower = if is_faster { other } else { self };
+        (!slower.is_bound).then_some(is_faster)
     }
 }
 
@@ -160,12 +203,19 @@ pub(super) fn schemes(inputs: &Inputs) -> Made {
 
 /// Whether a scheme has the same place in each program's order as in the published one.
 fn same_order(scheme: &str, published: &Series, programs: [(&'static str, &Series); 2]) -> String {
-    let verdict = |(program, series): (&'static str, &Series)| {
-        let is_same = published.place(scheme, series)? == series.place(scheme, published)?;
-        Some((program, is_same))
+    let has_both = |series: &Series| {
+        scheme != "null" && published.rate(scheme).is_some() && series.rate(scheme).is_some()
     };
-    let verdicts: Vec<(&str, bool)> = programs.into_iter().filter_map(verdict).collect();
-    let word = |is_same: bool| if is_same { "yes" } else { "no" };
+    let verdicts: Vec<(&str, Option<bool>)> = programs
+        .into_iter()
+        .filter(|(_, series)| has_both(series))
+        .map(|(program, series)| (program, series.has_place_of(scheme, published)))
+        .collect();
+    let word = |is_same: Option<bool>| match is_same {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not known",
+    };
     match verdicts.as_slice() {
         [] => NOTHING.to_owned(),
         [(_, first), others @ ..] if others.iter().all(|(_, is_same)| is_same == first) => {
@@ -187,9 +237,9 @@ pub(super) fn order(inputs: &Inputs) -> Made {
     let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
     let published = Series::published(&inputs.book);
     let lines = [("published", published), ("Squid here", squid), ("Humboldt here", humboldt)];
-    let lines = lines.map(|(name, series)| match series.order().as_slice() {
-        [] => format!("- {name}: {NOTHING}"),
-        schemes => format!("- {name}: `{}`", schemes.join(" > ")),
+    let lines = lines.map(|(name, series)| match series.order_words() {
+        None => format!("- {name}: {NOTHING}"),
+        Some(words) => format!("- {name}: `{words}`"),
     });
     Ok(Some(lines.join("\n")))
 }
@@ -382,6 +432,24 @@ mod tests {
         assert_eq!(lines[0], "- published: `coss > aufs > diskd > ufs`");
         assert_eq!(lines[1], "- Squid here: `diskd > aufs > ufs`");
         assert_eq!(lines[2], "- Humboldt here: `coss > aufs > diskd > ufs`");
+    }
+
+    #[test]
+    fn what_found_no_limit_has_no_known_place_among_faster_ones() {
+        let csv = "subject,variant,outcome,throughput_per_s,lab_limited_share,limit_reached\n\
+            humboldt:ufs,\"ext4, noatime\",filled,500,0,1\n\
+            humboldt:aufs,\"ext4, noatime\",filled,1500,0,0\n\
+            humboldt:diskd,\"ext4, noatime\",filled,1490,0,0\n\
+            humboldt:coss,\"ext4, noatime\",filled,3500,0,0\n\
+            humboldt:ring,\"ext4, noatime\",filled,2000,0,1\n";
+        let (_folder, inputs) = inputs(&[("schemes/index.csv", csv)]);
+        let text = order(&inputs).unwrap().unwrap();
+        let wanted = "- Humboldt here: `coss ? ring ? aufs ? diskd > ufs`";
+        assert_eq!(text.lines().nth(2), Some(wanted));
+        let text = schemes(&inputs).unwrap().unwrap();
+        let places = ["coss", "aufs", "diskd", "ufs"].map(|name| cells(&text, name).pop());
+        let wanted = ["not known", "not known", "not known", "yes"];
+        assert_eq!(places, wanted.map(|word| Some(word.to_owned())));
     }
 
     #[test]

@@ -64,12 +64,23 @@ pub(super) fn scales(inputs: &Inputs) -> Made {
         let first = matrix.groups().iter().find(|other| other.subject == group.subject);
         [
             group.subject.clone(),
+            group.time_scale.map_or(NOTHING.to_owned(), |scale| scale.to_string()),
             group.variant.clone(),
             with_hits(&group.shown(), group.hit_ratio()),
-            ratio(over(Some(group.mean_per_s()), first.map(Group::mean_per_s))),
+            group.over(first),
+            milliseconds(group.last_response_ms()),
+            milliseconds(group.last_response_at_scale_1_ms()),
         ]
     });
-    let columns = ["subject", "conditions", "#answers/s · hits", "#÷ the first of the subject"];
+    let columns = [
+        "subject",
+        "#time scale",
+        "conditions",
+        "#answers/s · hits",
+        "#÷ the first of the subject",
+        "#mean response in the last quarter, ms",
+        "#÷ time scale",
+    ];
     Ok(Some(table(columns, rows)))
 }
 
@@ -132,7 +143,20 @@ mod tests {
         let text = controllers(&inputs).unwrap().unwrap();
         assert_eq!(cells(&text, "humboldt:coss"), ["900", "900", "1.00", "900", "–"]);
         let text = scales(&inputs).unwrap().unwrap();
-        assert_eq!(cells(&text, "humboldt:coss"), ["0.4 CPU", "900", "1.00"]);
+        assert_eq!(cells(&text, "humboldt:coss"), ["–", "0.4 CPU", "900", "1.00", "–", "–"]);
+    }
+
+    #[test]
+    fn scales_are_rows_of_their_own() {
+        const CSV: &str = "subject,variant,outcome,throughput_per_s,lab_limited_share,time_scale,\
+            response_mean_ms\n\
+            a,,filled,1000,0,1,2000\n\
+            b,,filled,1100,0,0.05,90\n\
+            b,,filled,1000,0,1,2000\n";
+        let (_folder, inputs) = inputs(&[("scale/index.csv", CSV)]);
+        let text = scales(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "a"), ["1", "", "1,000", "1.00", "2,000", "2,000"]);
+        assert_eq!(cells(&text, "b"), ["0.05", "", "1,100", "1.00", "90.0", "1,800"]);
     }
 
     #[test]

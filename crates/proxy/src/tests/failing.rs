@@ -128,6 +128,33 @@ fn an_answer_in_reserve_covers_for_a_later_way_that_ends_without_one() {
 }
 
 #[test]
+fn a_way_without_an_answer_between_one_in_reserve_and_the_last() {
+    let three = format!("{PARENTS}\ncache_peer 192.0.2.13 parent 8080 0 no-query name=three");
+    for (last_answers, status) in [(true, 200), (false, 502)] {
+        play(&three, async |world| {
+            let asking = world.get("/a");
+            let server = world.server().await;
+            server.asked().await;
+            server.send_head(head(502, "Content-Length: 5\r\n"));
+            server.send_body(b"sorry");
+            server.end(None);
+            let server = world.server().await;
+            server.asked().await;
+            server.fail();
+            let (peer, server) = world.reached().await;
+            assert_eq!(peer, "192.0.2.13:8080".parse().expect("an address"));
+            match last_answers {
+                true => say(&server, b"hello"),
+                false => server.fail(),
+            }
+            let body = if last_answers { b"hello" } else { b"sorry" };
+            assert_eq!(short(&asking.whole().await), (status, &body[..]));
+            assert!(world.asks_no_more());
+        });
+    }
+}
+
+#[test]
 fn a_parent_that_cannot_be_reached_gives_way_to_the_next() {
     play(PARENTS, async |world| {
         world.close("192.0.2.11:8080");

@@ -5,7 +5,9 @@ use crate::cli::{RecomputeArgs, ReportArgs};
 use crate::{Failure, output::say};
 use humboldt_lab_peak::Curve;
 use humboldt_lab_record::{CurveStep, Run, Summary, Tally, TimesSummary};
-use humboldt_lab_report::{self as report, Difference, Experiment, Recomputed, Results};
+use humboldt_lab_report::{
+    self as report, Difference, Experiment, Recomputed, ReportError, Results,
+};
 use serde_json::Value;
 use std::path::Path;
 
@@ -15,10 +17,17 @@ const SAME: f64 = 1e-9;
 
 /// `humboldt-lab recompute`.
 pub(crate) fn recompute(arguments: &RecomputeArgs) -> Result<(), Failure> {
-    let mut wrong = 0;
+    let (mut wrong, mut without_samples) = (0, Vec::new());
     for dir in &arguments.dirs {
+        let experiment = match Experiment::read(dir) {
+            // The others are computed all the same.
+            Err(ReportError::WithoutSamples(_)) if dir.is_dir() => {
+                without_samples.push(dir.display().to_string());
+                continue;
+            }
+            read => read.map_err(Failure::usage)?,
+        };
         if arguments.write {
-            let experiment = Experiment::read(dir).map_err(Failure::usage)?;
             experiment.write_again(dir).map_err(Failure::run)?;
             say!("{}: written again", dir.display());
         }
@@ -33,8 +42,13 @@ pub(crate) fn recompute(arguments: &RecomputeArgs) -> Result<(), Failure> {
             say!("{}: {} files are what {runs} runs say", dir.display(), found.files);
         }
     }
+    let without = match without_samples.as_slice() {
+        [] => String::new(),
+        folders => format!("published without samples: {}", folders.join(", ")),
+    };
     match wrong {
-        0 => Ok(()),
+        0 if without.is_empty() => Ok(()),
+        0 => Err(Failure::usage(without)),
         _ => Err(Failure::run(format!(
             "{wrong} of {} pages are not what their figures say; `humboldt-lab recompute --write DIR` makes them again",
             arguments.dirs.len()
