@@ -71,6 +71,15 @@ pub(super) fn at_least(is_bound: bool, figure: &str) -> String {
     format!("{mark}{figure}")
 }
 
+/// Answers per second, and whether no limit was found: they may be more.
+pub(super) type Bounded = (f64, bool);
+
+/// A rate ÷ the one that it is compared with, marked as [`bound_ratio`] does; nothing without that.
+pub(super) fn over_base((per_s, is_bound): Bounded, base: Option<Bounded>) -> String {
+    let Some((base_per_s, is_base_bound)) = base else { return NOTHING.to_owned() };
+    bound_ratio((is_base_bound, is_bound), over(Some(per_s), Some(base_per_s)))
+}
+
 /// A factor of two rates, marked if the one before or the one after found no limit: it may be
 /// smaller or larger. Nothing if both found none: it may be both.
 pub(super) fn bound_ratio(are_bound: (bool, bool), factor: Option<f64>) -> String {

@@ -2,7 +2,7 @@
 //! together.
 
 use super::csv::{Csv, Row};
-use super::figures::{NOTHING, at_least, bound_ratio, over, per_s, ratio, signed_pct};
+use super::figures::{NOTHING, at_least, over, over_base, per_s, ratio, signed_pct};
 use crate::Outcome;
 
 /// The outcome of runs with a throughput; others failed or were interrupted.
@@ -101,12 +101,11 @@ impl Group {
     /// The mean ÷ that of another, which it is compared with; marked where one of the two found no
     /// limit, and nothing where none of them did.
     pub(super) fn over(&self, base: Option<&Self>) -> String {
-        let Some(base) = base else { return NOTHING.to_owned() };
-        if std::ptr::eq(base, self) {
+        if base.is_some_and(|base| std::ptr::eq(base, self)) {
             return ratio(Some(1.0));
         }
-        let factor = over(Some(self.mean_per_s()), Some(base.mean_per_s()));
-        bound_ratio((base.is_capped, self.is_capped), factor)
+        let bounded = |group: &Self| (group.mean_per_s(), group.is_capped);
+        over_base(bounded(self), base.map(bounded))
     }
 
     /// The mean, with marks of doubt, which the page explains.

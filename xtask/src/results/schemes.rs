@@ -1,7 +1,7 @@
 //! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches
 //! with one scheme each.
 
-use super::figures::{NOTHING, bound_ratio, over, per_s, published_per_s, ratio, table, with_hits};
+use super::figures::{NOTHING, over, over_base, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
 use super::published::Book;
 use super::{Inputs, Made};
@@ -107,14 +107,12 @@ impl Series {
     }
 
     fn over_base(&self, scheme: &str) -> String {
-        let (Some(rate), Some(base)) = (self.rate(scheme), self.rate(BASE)) else {
-            return NOTHING.to_owned();
-        };
-        if scheme == BASE {
-            return ratio(Some(1.0));
+        let bounded = |rate: &Rate| (rate.per_s, rate.is_bound);
+        match self.rate(scheme) {
+            None => NOTHING.to_owned(),
+            Some(_) if scheme == BASE => ratio(Some(1.0)),
+            Some(rate) => over_base(bounded(rate), self.rate(BASE).map(bounded)),
         }
-        let factor = over(Some(rate.per_s), Some(base.per_s));
-        bound_ratio((base.is_bound, rate.is_bound), factor)
     }
 
     /// The schemes that store, fastest first, as far as that is known.
@@ -155,10 +153,10 @@ impl Series {
             Some(own.is_faster_than(rate)? == others.is_faster_than(beside)?)
         });
         let verdicts: Vec<Option<bool>> = verdicts.collect();
-        match verdicts.contains(&Some(false)) {
-            true => Some(false),
-            false => verdicts.into_iter().collect::<Option<Vec<_>>>().map(|_| true),
+        if verdicts.contains(&Some(false)) {
+            return Some(false);
         }
+        (!verdicts.contains(&None)).then_some(true)
     }
 }
 
@@ -282,11 +280,11 @@ fn others_of(inputs: &Inputs, experiment: &str) -> Made {
     if OTHERS.iter().all(|subject| on_common_ground(&matrix, subject).is_none()) {
         return Ok(None);
     }
-    let base = on_common_ground(&matrix, "squid:ufs").map(Group::mean_per_s);
+    let base = on_common_ground(&matrix, "squid:ufs");
     let rows = OTHERS.map(|subject| {
         let group = on_common_ground(&matrix, subject);
-        let ratio = ratio(over(group.map(Group::mean_per_s), base));
-        [subject.to_owned(), shown(group), ratio]
+        let factor = group.map_or_else(|| NOTHING.to_owned(), |group| group.over(base));
+        [subject.to_owned(), shown(group), factor]
     });
     Ok(Some(table(["subject", "#answers/s · hits", "#÷ Squid's ufs"], rows)))
 }
@@ -306,12 +304,11 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
     let published = |name: &str| inputs.book.mounted(BASE, name, "");
     let [(_, published_base), ..] = FILE_SYSTEMS;
     let here = |program: &str, file_system: &str| {
-        let per_s = |on: &str| {
-            matrix.mounted(&format!("{program}:{BASE}"), on, option).map(Group::mean_per_s)
-        };
+        let group = |on: &str| matrix.mounted(&format!("{program}:{BASE}"), on, option);
         match file_system {
             GONE_FILE_SYSTEM => GONE.to_owned(),
-            _ => ratio(over(per_s(file_system), per_s(BASE_FILE_SYSTEM))),
+            _ => group(file_system)
+                .map_or_else(|| NOTHING.to_owned(), |own| own.over(group(BASE_FILE_SYSTEM))),
         }
     };
     let rows = FILE_SYSTEMS.map(|(file_system, book_name)| {

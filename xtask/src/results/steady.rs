@@ -9,11 +9,10 @@ pub(super) fn flatness(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix("flatness")? else { return Ok(None) };
     let rows = matrix.groups().iter().map(|group| {
         let (program, scheme) = group.subject.split_once(':').unwrap_or((&group.subject, ""));
-        let null_per_s = matrix.without_disk(program).map(Group::mean_per_s);
         [
             group.subject.clone(),
             with_hits(&group.shown(), group.hit_ratio()),
-            ratio(over(Some(group.mean_per_s()), null_per_s)),
+            group.over(matrix.without_disk(program)),
             ratio(over(inputs.book.scheme(scheme), inputs.book.null())),
             spread(group.spread()),
             group.slope(),

@@ -7,22 +7,38 @@ const PARENTS: &str = "cache_peer 192.0.2.11 parent 8080 0 no-query name=one
 cache_peer 192.0.2.12 parent 8080 0 no-query name=two
 never_direct allow all";
 
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// The next server that is connected to is asked, and answers with an error that another way may
+/// spare the client.
+async fn bad_gateway(world: &World) {
+    let server = world.server().await;
+    server.asked().await;
+    server.send_head(head(502, "Content-Length: 5\r\n"));
+    server.send_body(b"sorry");
+    server.end(None);
+}
+
+/// The second parent answers, and nobody else is asked.
+async fn answered_by_the_second(world: &World, asking: Asking) {
+    let (peer, server) = world.reached().await;
+    assert_eq!(peer, address("192.0.2.12:8080"));
+    say(&server, b"hello");
+    assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
+    assert!(world.asks_no_more());
+    let lines = world.lines();
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with("TCP_MISS/200 GET ") && lines[0].ends_with("/192.0.2.12"));
+}
+
 #[test]
 fn a_way_that_ends_without_an_answer_gives_way_to_the_next() {
     play(PARENTS, async |world| {
         let asking = world.get("/a");
-        let (peer, server) = world.reached().await;
-        assert_eq!(peer, "192.0.2.11:8080".parse().expect("an address"));
-        server.asked().await;
-        server.fail();
-        let (peer, server) = world.reached().await;
-        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
-        say(&server, b"hello");
-        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
-        assert!(world.asks_no_more());
-        let lines = world.lines();
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("TCP_MISS/200 GET ") && lines[0].ends_with("/192.0.2.12"));
+        assert_eq!(world.fails_unanswered().await, address("192.0.2.11:8080"));
+        answered_by_the_second(world, asking).await;
     });
 }
 
@@ -31,9 +47,7 @@ fn each_way_is_asked_once() {
     play(PARENTS, async |world| {
         let asking = world.get("/a");
         for _ in 0..2 {
-            let server = world.server().await;
-            server.asked().await;
-            server.fail();
+            world.fails_unanswered().await;
         }
         assert_eq!(short(&asking.whole().await).0, 502);
         assert!(world.asks_no_more());
@@ -62,9 +76,7 @@ fn after_a_way_without_an_answer_one_that_cannot_be_reached_is_the_reason() {
     play(PARENTS, async |world| {
         world.close("192.0.2.12:8080");
         let asking = world.get("/a");
-        let server = world.server().await;
-        server.asked().await;
-        server.fail();
+        world.fails_unanswered().await;
         // As in Squid.
         assert_eq!(short(&asking.whole().await).0, 503);
         assert!(world.lines()[0].ends_with("/two"), "{:?}", world.lines());
@@ -76,9 +88,7 @@ fn a_way_that_cannot_be_tried_does_not_hide_the_one_that_was_asked() {
     // Only a parent can be asked for such a URL.
     play("cache_peer 192.0.2.11 parent 8080 0 no-query name=one", async |world| {
         let asking = world.ask("GET wais://192.0.2.1/a HTTP/1.1\r\n", OPEN_BYTES);
-        let server = world.server().await;
-        server.asked().await;
-        server.fail();
+        world.fails_unanswered().await;
         assert_eq!(short(&asking.whole().await).0, 502);
         assert!(world.asks_no_more());
         assert!(world.lines()[0].ends_with("/192.0.2.11"), "{:?}", world.lines());
@@ -88,19 +98,10 @@ fn a_way_that_cannot_be_tried_does_not_hide_the_one_that_was_asked() {
 #[test]
 fn a_stored_answer_covers_for_all_ways_that_fail() {
     play(PARENTS, async |world| {
-        let asking = world.get("/a");
-        let server = world.server().await;
-        let fields = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"1\"\r\n\
-            Content-Length: 5\r\n";
-        server.send_head(head(200, fields));
-        server.send_body(b"hello");
-        server.end(None);
-        asking.whole().await;
+        store_as(world, "max-age=0, stale-if-error=600").await;
         let asking = world.get("/a");
         for _ in 0..2 {
-            let server = world.server().await;
-            server.asked().await;
-            server.fail();
+            world.fails_unanswered().await;
         }
         assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
         assert!(world.asks_no_more());
@@ -111,14 +112,8 @@ fn a_stored_answer_covers_for_all_ways_that_fail() {
 fn an_answer_in_reserve_covers_for_a_later_way_that_ends_without_one() {
     play(PARENTS, async |world| {
         let asking = world.get("/a");
-        let server = world.server().await;
-        server.asked().await;
-        server.send_head(head(502, "Content-Length: 5\r\n"));
-        server.send_body(b"sorry");
-        server.end(None);
-        let server = world.server().await;
-        server.asked().await;
-        server.fail();
+        bad_gateway(world).await;
+        world.fails_unanswered().await;
         assert_eq!(short(&asking.whole().await), (502, &b"sorry"[..]));
         assert!(world.asks_no_more());
         let lines = world.lines();
@@ -133,16 +128,10 @@ fn a_way_without_an_answer_between_one_in_reserve_and_the_last() {
     for (last_answers, status) in [(true, 200), (false, 502)] {
         play(&three, async |world| {
             let asking = world.get("/a");
-            let server = world.server().await;
-            server.asked().await;
-            server.send_head(head(502, "Content-Length: 5\r\n"));
-            server.send_body(b"sorry");
-            server.end(None);
-            let server = world.server().await;
-            server.asked().await;
-            server.fail();
+            bad_gateway(world).await;
+            world.fails_unanswered().await;
             let (peer, server) = world.reached().await;
-            assert_eq!(peer, "192.0.2.13:8080".parse().expect("an address"));
+            assert_eq!(peer, address("192.0.2.13:8080"));
             match last_answers {
                 true => say(&server, b"hello"),
                 false => server.fail(),
@@ -159,14 +148,7 @@ fn a_parent_that_cannot_be_reached_gives_way_to_the_next() {
     play(PARENTS, async |world| {
         world.close("192.0.2.11:8080");
         let asking = world.get("/a");
-        let (peer, server) = world.reached().await;
-        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
-        say(&server, b"hello");
-        assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
-        assert!(world.asks_no_more());
-        let lines = world.lines();
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("TCP_MISS/200 GET ") && lines[0].ends_with("/192.0.2.12"));
+        answered_by_the_second(world, asking).await;
     });
 }
 
@@ -179,7 +161,7 @@ fn a_parent_that_cannot_be_reached_gives_way_also_before_an_upload() {
         asking.client.send_body(b"01234");
         asking.client.end_body();
         let (peer, server) = world.reached().await;
-        assert_eq!(peer, "192.0.2.12:8080".parse().expect("an address"));
+        assert_eq!(peer, address("192.0.2.12:8080"));
         assert_eq!(server.upload().await, b"01234");
         say(&server, b"hello");
         assert_eq!(short(&asking.whole().await), (200, &b"hello"[..]));
@@ -193,9 +175,7 @@ fn during_an_upload_nobody_else_gets_the_body() {
         let text = format!("POST {SITE}/a HTTP/1.1\r\nContent-Length: 10\r\n");
         let asking = world.ask(&text, OPEN_BYTES);
         asking.client.send_body(b"01234");
-        let server = world.server().await;
-        server.asked().await;
-        server.fail();
+        world.fails_unanswered().await;
         assert_eq!(short(&asking.whole().await).0, 502);
         assert!(world.asks_no_more());
         let lines = world.lines();
@@ -256,14 +236,7 @@ fn all_who_share_a_fetch_see_the_cut() {
 #[test]
 fn a_stored_answer_covers_for_an_error_where_it_may() {
     play("", async |world| {
-        let asking = world.get("/a");
-        let server = world.server().await;
-        let fields = "Cache-Control: max-age=0, stale-if-error=600\r\nETag: \"1\"\r\n\
-            Content-Length: 5\r\n";
-        server.send_head(head(200, fields));
-        server.send_body(b"hello");
-        server.end(None);
-        asking.whole().await;
+        store_as(world, "max-age=0, stale-if-error=600").await;
         let asking = world.get("/a");
         let server = world.server().await;
         let asked = server.asked().await;

@@ -152,6 +152,15 @@ impl World {
         self.reached().await.1
     }
 
+    /// The next server that is connected to is asked, and its connection ends without an answer.
+    /// Returns its address.
+    async fn fails_unanswered(&self) -> SocketAddr {
+        let (peer, server) = self.reached().await;
+        server.asked().await;
+        server.fail();
+        peer
+    }
+
     /// Whether no server was connected to beside those that the story has met.
     fn asks_no_more(&self) -> bool {
         self.connected.borrow_mut().try_recv().is_err()
@@ -241,10 +250,15 @@ fn say(server: &Server, body: &[u8]) {
 
 /// Stores "hello" for `/a`, with the entity tag "1": it is to be validated each time.
 async fn store_to_validate(world: &World) {
+    store_as(world, "max-age=0").await;
+}
+
+/// Stores "hello" for `/a`, with the entity tag "1" and this `Cache-Control`.
+async fn store_as(world: &World, cache_control: &str) {
     let asking = world.get("/a");
     let server = world.server().await;
-    let fields = "Cache-Control: max-age=0\r\nETag: \"1\"\r\nContent-Length: 5\r\n";
-    server.send_head(head(200, fields));
+    let fields = format!("Cache-Control: {cache_control}\r\nETag: \"1\"\r\nContent-Length: 5\r\n");
+    server.send_head(head(200, &fields));
     server.send_body(b"hello");
     server.end(None);
     asking.whole().await;
