@@ -121,6 +121,31 @@ impl Proxy {
         format!("http://proxy.test:{}/{name}", self.address.port())
     }
 
+    /// A figure of the metrics page, as a whole number; 0 if it is not there.
+    ///
+    /// # Panics
+    /// When it is no number.
+    #[must_use]
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let target = self.page("metrics");
+        let page = self.client().request("GET", &target, &[], b"").response().expect(200).text();
+        let value = page
+            .lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.rsplit(' ').next());
+        value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)
+    }
+
+    /// Waits until the index of its cache directory has been read, and it may store there.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    #[track_caller]
+    pub fn wait_for_directory(&self) {
+        until("the directory", || (self.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+    }
+
     /// Writes the configuration, creates stores if there are any, starts, and waits until it
     /// accepts connections and the one by which that was found is none of its client's any more.
     ///

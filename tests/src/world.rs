@@ -63,19 +63,10 @@ impl World {
         client.response_to(method)
     }
 
-    /// A figure of the proxy's metrics page, as a whole number; 0 if it is not there.
-    ///
-    /// # Panics
-    /// When it is no number.
+    /// [`Proxy::metric`] of the proxy.
     #[must_use]
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {
-        let target = self.proxy.page("metrics");
-        let page = self.client().request("GET", &target, &[], b"").response().expect(200).text();
-        let value = page
-            .lines()
-            .find(|line| line.starts_with(name))
-            .and_then(|line| line.rsplit(' ').next());
-        value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)
+        self.proxy.metric(name)
     }
 }

@@ -132,7 +132,7 @@ fn through_haproxy(proxy: &Proxy, origin: &Origin, server: &str, client: &str) {
     };
     until("haproxy to listen", || TcpStream::connect(front).ok());
     let mut curl = Command::new("curl");
-    curl.args(["-s", "-m", "5", "--interface", client, "--proxy", &format!("http://{front}")]);
+    curl.args(["-s", "-m", "20", "--interface", client, "--proxy", &format!("http://{front}")]);
     let output = curl.arg(origin.url("/")).output().expect("curl runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello", "{server}");
     let _ = proxy.logged(&format!(" {client} "));

@@ -2,7 +2,7 @@
 
 use humboldt_tests::proxy::{self, open_folder};
 use humboldt_tests::scripts::Scripts;
-use humboldt_tests::wait::{Gate, until};
+use humboldt_tests::wait::{Gate, LIMIT, until};
 use humboldt_tests::{Client, Origin, Reply, Response, WEB_SOCKET, World};
 use rustix::process::Signal;
 use std::fs;
@@ -241,12 +241,9 @@ fn who_waits_as_long_as_retry_after_says_gets_in() {
     let first = until_refused(&world, 1);
     let begun = Instant::now();
     let wait = Duration::from_secs(retry_after(&first));
-    let mut refused = 0;
     while get_from(&world, 1, "/a").status() == 429 {
-        refused += 1;
-        assert!(begun.elapsed() < wait + Duration::from_secs(2), "{wait:?} for {refused}");
+        assert!(begun.elapsed() < wait + LIMIT, "{wait:?}");
     }
-    assert!(refused > 0, "it asked while it owed");
 }
 
 /// A server that sends back what it gets, on connections that end when the test does.

@@ -13,7 +13,7 @@ const CLIENT: &str = "7.2.0.192.in-addr.arpa";
 /// A proxy that asks the name server for everything.
 fn world(dns: &NameServer, rules: &str) -> World {
     let hosts = if rules.contains("hosts_file") { "" } else { "hosts_file none\n" };
-    let lines = "dns_timeout 5 minutes\ndns_retransmit_interval 1 second\n\
+    let lines = "dns_timeout 5 minutes\ndns_retransmit_interval 3 seconds\n\
                  follow_x_forwarded_for allow localhost\nacl inside srcdomain .inside.test\nacl nameless srcdomain none\n\
                  acl numbered srcdom_regex ^PC[0-9]\n";
     let world = World::forward(&format!("{}{hosts}{lines}{rules}", dns.lines()));

@@ -170,8 +170,8 @@ fn an_idle_client_connection_is_closed_after_its_time() {
     let world = World::forward("client_idle_pconn_timeout 1 second\n");
     world.origin.on("/a", Reply::ok("x"));
     let mut client = world.client();
-    let _ = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
     let start = Instant::now();
+    let _ = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
     assert!(client.closes());
     assert!(start.elapsed() >= Duration::from_millis(800), "closed after {:?}", start.elapsed());
 }

@@ -104,6 +104,8 @@ fn requests_are_answered_and_signals_obeyed_while_a_long_list_is_read() {
             None
         }
     });
+    // That was one core's answer.
+    wait::until("all cores", || world.proxy.output().contains("Reconfigured").then_some(()));
     assert_eq!(client.request("GET", &world.target("/listed"), &[], b"").response().status(), 403);
     let _ = world.get("/a").expect(200);
 }
@@ -259,8 +261,10 @@ fn an_order_that_comes_while_a_store_is_opened_waits_for_it_within_shutdown_life
     });
     // The disk works again.
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
-    let disk = rustix::fs::open(&hosts, flags, rustix::fs::Mode::empty());
-    drop(disk.expect("somebody who still opens it"));
+    let disk = wait::until("somebody who opens the hosts", || {
+        rustix::fs::open(&hosts, flags, rustix::fs::Mode::empty()).ok()
+    });
+    drop(disk);
     assert!(world.proxy.wait_end().success());
 }
 

@@ -51,7 +51,7 @@ fn a_rule_about_addresses_refuses_when_the_look_up_fails() {
     }
     dns.on("broken.test", Says::Failure);
     dns.on("silent.test", Says::Nothing);
-    let rules = format!("{}dns_timeout 1 second\nhttp_access deny to_localhost\n", dns.lines());
+    let rules = format!("{}dns_timeout 3 seconds\nhttp_access deny to_localhost\n", dns.lines());
     let proxy = Proxy::forward(&rules);
     for name in ["gone.test", "empty.test", "broken.test", "silent.test"] {
         let answer = get(&proxy, &url(name, &origin, "/")).expect(503);

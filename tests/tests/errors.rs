@@ -1,5 +1,6 @@
 //! Error pages that a person can read and that reflect nothing unescaped.
 
+use humboldt_tests::dns::NameServer;
 use humboldt_tests::wait::free_address;
 use humboldt_tests::{Proxy, Reply, World};
 
@@ -10,7 +11,8 @@ fn page(proxy: &Proxy, target: &str, accept: &str) -> humboldt_tests::Response {
 
 #[test]
 fn a_name_that_does_not_exist_is_explained() {
-    let proxy = Proxy::forward("");
+    let names = NameServer::new();
+    let proxy = Proxy::forward(&names.lines());
     let answer = page(&proxy, "http://does-not-exist.invalid/", "text/html");
     assert!(matches!(answer.status(), 502..=504), "{:?}", answer.head);
     assert!(answer.text().contains("does-not-exist.invalid"), "{}", answer.text());

@@ -1,7 +1,7 @@
 //! The machine does not play along: ports in use, old pid files, unusable stores, a full disk, few
 //! rights.
 
-use humboldt_tests::wait::{free_address, until};
+use humboldt_tests::wait::{free_address, start, until};
 use humboldt_tests::{Client, Origin, Reply, World, proxy};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -67,7 +67,7 @@ impl ByHand {
         let output = fs::File::create(folder.path().join("output")).expect("a file for output");
         command.arg("-N").arg("-f").arg(&configuration).stdin(Stdio::null());
         let child =
-            command.stdout(output.try_clone().expect("a second handle")).stderr(output).spawn();
+            start(command.stdout(output.try_clone().expect("a second handle")).stderr(output));
         let mut started = Self { child: child.expect("the program starts"), address, folder };
         until("the proxy to accept connections", || {
             if let Ok(Some(status)) = started.child.try_wait() {

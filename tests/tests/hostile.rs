@@ -410,7 +410,7 @@ fn a_request_without_a_host_is_not_told_about_others() {
 /// others are served meanwhile.
 #[test]
 fn interim_answers_without_end_are_given_up_in_time() {
-    let world = World::forward(&format!("{ONE_CORE}read_timeout 1 second\n"));
+    let world = World::forward(&format!("{ONE_CORE}read_timeout 3 seconds\n"));
     world.origin.on("/b", Reply::ok("b"));
     world.origin.handle("/a", |_, wire| {
         let piece = "HTTP/1.1 102 Processing\r\n\r\n".repeat(1_000);

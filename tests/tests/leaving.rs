@@ -112,11 +112,12 @@ fn descriptors_at_rest(proxy: &Proxy) -> usize {
     for _ in 0..20 {
         let _ = proxy.client().request("GET", &proxy.page("metrics"), &[], b"").response();
     }
-    let mut before = 0;
-    until("descriptors that stay the same", || {
-        let now = (0..10).map(|_| proxy.descriptors()).min().unwrap_or_default();
-        (std::mem::replace(&mut before, now) == now).then_some(now)
-    })
+    let mut asking = proxy.client();
+    until("all others to have left", || {
+        let page = asking.request("GET", &proxy.page("metrics"), &[], b"").response().text();
+        page.lines().any(|line| line == "humboldt_client_connections_open 1").then_some(())
+    });
+    proxy.descriptors() - 1
 }
 
 fn has_free(proxy: &Proxy, base: usize, what: &str) {

@@ -1,7 +1,7 @@
 //! Programs that read logs: jq, goaccess and calamaris accept what is written, whatever clients
 //! send.
 
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{start, until};
 use humboldt_tests::{Client, Reply, World, skip};
 use std::io::Write;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn played() -> (World, usize) {
 fn read_by(program: &str, arguments: &[&str], log: &[u8]) -> Option<Output> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
+    let mut child = match start(&mut command) {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             skip(&format!("{program} is not installed"));
@@ -146,6 +146,7 @@ fn jq_reads_every_line_of_every_request() {
 
     // Only refusals, with fields of one's own.
     let path = world.proxy.path("mine.log");
+    until("its lines", || (world.proxy.text("mine.log").lines().count() == 2).then_some(()));
     let is = |filter: &str, wanted: &str| assert_eq!(jq(filter, &path).as_deref(), Some(wanted));
     is("length", "2");
     is(

@@ -522,7 +522,7 @@ fn a_tunnel_has_one_line() {
 #[test]
 fn what_takes_too_long_has_one_line() {
     let mut played = Played::new(
-        "request_timeout 1 seconds\nread_timeout 1 seconds\nwrite_timeout 1 seconds\n\
+        "request_timeout 3 seconds\nread_timeout 3 seconds\nwrite_timeout 3 seconds\n\
          maximum_object_size_in_memory 64 MB\n",
     );
     let _ = played.sent("GET http://a.test/ HT").response().expect(408);

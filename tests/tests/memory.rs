@@ -59,9 +59,7 @@ fn a_cache_without_memory_stores_bodies_of_every_size_and_says_so_only_when_it_i
     for scheme in humboldt_tests::schemes(SCHEMES) {
         let world =
             World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 0\n"));
-        until("the directory", || {
-            (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(())
-        });
+        world.proxy.wait_for_directory();
         let mut stored = 0;
         for (number, &size) in SIZES.iter().enumerate() {
             for way in ["whole", "pieces"] {
@@ -237,9 +235,7 @@ fn clients_that_do_not_read_what_directories_have_take_no_memory_from_what_is_st
     for scheme in humboldt_tests::schemes(SCHEMES) {
         let world =
             World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 2 MB\n"));
-        until("the directory", || {
-            (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(())
-        });
+        world.proxy.wait_for_directory();
         // Such as lie at hand when they have been opened, and such as have to be read.
         let content = |number: usize| body(number, if number % 4 == 1 { 60_000 } else { 500_000 });
         for number in 0..OBJECTS {
@@ -368,7 +364,7 @@ fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
     let mut world = World::forward("workers 2\ncache_mem 32 MB\ncache_dir ring {dir}/cache 2000\n");
     world.proxy.stop();
     world.proxy.launch_in(&group.0);
-    until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+    world.proxy.wait_for_directory();
     let content: Arc<[u8]> = body(1, 1_000_000).into();
     let path_of = |client: usize, round: usize| format!("/{client}/{round}");
     let length_of = |client: usize, round: usize| LENGTHS[(client + round) % LENGTHS.len()];

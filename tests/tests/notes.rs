@@ -1,6 +1,7 @@
 //! Annotations: rules and `note` write them, rules and logs read them.
 
 use humboldt_tests::dns::{NameServer, Says};
+use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply, World};
 use std::net::Ipv4Addr;
 
@@ -84,7 +85,10 @@ fn of_the_notes_with_one_name_the_first_that_matches_counts() {
     assert_eq!(noted(&world, "/a", 1), "team=TCP_MISS%20200 why=TCP_MISS%20200");
     assert_eq!(noted(&world, "/b", 1), "team=red why=red");
     assert_eq!(noted(&world, "/none", 1), "team=%Ss why=%Ss");
-    let red = world.proxy.text("red.log");
+    // Another file may be written later.
+    let red = until("a line in red.log", || {
+        Some(world.proxy.text("red.log")).filter(|text| text.ends_with('\n'))
+    });
     assert!(red.lines().count() == 1 && red.contains("/b "), "{red}");
 }
 

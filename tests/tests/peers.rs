@@ -350,7 +350,7 @@ fn with_retry_on_error_another_parent_is_asked_after_other_errors_too() {
 #[test]
 fn an_answer_in_reserve_outlives_a_parent_that_says_nothing() {
     let (origins, proxy) =
-        with_statuses(["502 Bad Gateway", "200 OK"], "forward_timeout 1 second\n");
+        with_statuses(["502 Bad Gateway", "200 OK"], "forward_timeout 3 seconds\n");
     let silent = Arc::new(Gate::default());
     let held = Arc::clone(&silent);
     origins[1].handle("/a", move |_, _| held.wait());

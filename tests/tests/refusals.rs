@@ -1,7 +1,7 @@
 //! Refusals that explain themselves: Proxy-Status, the rule on the page, in JSON and in the log.
 
 use humboldt_tests::proxy::{open_folder, run};
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{free_address, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, Response};
 use std::net::SocketAddr;
 
@@ -69,7 +69,7 @@ fn the_public_is_not_told_about_rules_nor_those_who_must_not_know() {
 
 #[test]
 fn the_public_is_not_told_about_servers_behind_the_proxy() {
-    let nobody = closed_address();
+    let nobody = free_address();
     let proxy = Proxy::reverse(nobody, "");
     let answer = ask(proxy.address(), "/", "*/*").expect(503);
     let status = answer.field("Proxy-Status").expect("the field");
@@ -91,12 +91,6 @@ fn the_name_of_the_proxy_is_a_token_or_a_string_and_details_have_a_bound() {
     assert!(answer.field("Cache-Status").is_some_and(|field| field.starts_with('"')));
 }
 
-/// An address on which nobody listens.
-fn closed_address() -> SocketAddr {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    free.local_addr().expect("its address")
-}
-
 #[test]
 fn errors_of_servers_are_told_from_those_of_the_proxy() {
     let origin = Origin::new();
@@ -104,7 +98,7 @@ fn errors_of_servers_are_told_from_those_of_the_proxy() {
     let proxy = Proxy::forward("");
     let theirs = ask(proxy.address(), &origin.url("/"), "*/*").expect(403);
     assert_eq!(theirs.field("Proxy-Status"), None);
-    let nobody = closed_address();
+    let nobody = free_address();
     let ours = ask(proxy.address(), &format!("http://{nobody}/"), "*/*").expect(503);
     let status = ours.field("Proxy-Status").expect("the field");
     assert!(status.contains("; error=destination_unavailable; details="), "{status}");

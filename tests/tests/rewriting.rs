@@ -143,7 +143,7 @@ fn answers_for_other_hosts_of_one_new_url_are_other_objects() {
 fn a_helper_that_is_late_has_its_time() {
     let late = |action: &str, answer: &str| {
         let scripts = Scripts::new();
-        let lines = format!("url_rewrite_timeout 1 second {action}\n");
+        let lines = format!("url_rewrite_timeout 3 seconds {action}\n");
         // One that has answered before is replaced at once.
         let answer = format!("case $url in */b) echo ERR; continue;; esac\n{answer}");
         let world = world(&scripts, &answer, &lines);

@@ -329,7 +329,7 @@ fn a_connection_ends_with_its_lifetime_in_the_middle_of_an_answer() {
         wire.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nstart");
         done_at_origin.pass();
     });
-    let proxy = Proxy::forward("client_lifetime 1 second\n");
+    let proxy = Proxy::forward("client_lifetime 3 seconds\n");
     let mut client = proxy.client();
     let answer = client.request("GET", &origin.url("/slow"), &[], b"").response();
     assert!(!answer.is_complete && answer.text() == "start", "{:?}", answer.head);

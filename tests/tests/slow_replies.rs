@@ -37,7 +37,7 @@ impl Stage {
         let (dns, parent) = (NameServer::new(), Origin::new());
         let proxy = Proxy::forward(&format!(
             "cache_peer 127.0.0.1 parent {} 0 no-query\nnever_direct allow all\n\
-             {}dns_timeout 5 minutes\ndns_retransmit_interval 1 second\n{BAD}{lines}",
+             {}dns_timeout 5 minutes\ndns_retransmit_interval 3 seconds\n{BAD}{lines}",
             parent.address().port(),
             dns.lines()
         ));
@@ -146,9 +146,12 @@ fn an_answer_from_disk_waits_for_what_its_list_needs() {
 #[test]
 fn an_answer_that_is_read_from_disk_into_memory_waits_for_what_its_list_needs() {
     let mut stage = Stage::new(&format!("cache_dir ring {{dir}}/store 64\n{DENY_BAD}"));
+    stage.proxy.wait_for_directory();
     stage.parent.on("/a", secret(60));
     let asked = stage.store("/a");
+    until("it on disk", || (stage.proxy.metric("humboldt_store_objects") > 0).then_some(()));
     stage.proxy.restart();
+    stage.proxy.wait_for_directory();
     stage.host_is_good(false);
     is_refused(stage.get("/a"), "before it was ever served");
     is_decided_by_the_address(&stage, "/a", &WAYS);

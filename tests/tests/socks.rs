@@ -321,7 +321,7 @@ fn a_client_pool_holds_back_both_protocols_of_a_port_with_socks() {
 
 /// Bytes that come without a pause.
 fn what_comes(stream: &mut TcpStream) -> usize {
-    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a limit");
+    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a limit");
     let (mut buffer, mut bytes) = ([0; 4096], 0);
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         bytes += read;

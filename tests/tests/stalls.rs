@@ -156,13 +156,13 @@ fn with_wait_clients_wait_for_a_slow_disk_and_all_that_they_fetch_is_stored() {
         let all = many_new(&world, round);
         until("clients that wait", || (waits() - before > MANY as u64 / 2).then_some(()));
         drop(stopped);
-        let is_in_time = start.elapsed() < Duration::from_millis(700);
         let mut paths = Vec::new();
         for (path, mut client) in all {
             assert_eq!(client.response().expect(200).body.len(), 5_000);
             paths.push(path);
         }
-        if !is_in_time {
+        // An answer whose wait was in vain came a second after its beginning at the earliest.
+        if start.elapsed() >= Duration::from_secs(1) {
             continue;
         }
         for path in &paths {

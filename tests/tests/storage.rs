@@ -1,6 +1,6 @@
 //! Objects on disk: hits after a restart, after a crash, and with stores that cannot be used.
 
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{LIMIT, until, until_within};
 use humboldt_tests::{Proxy, Reply, World};
 use std::fs;
 
@@ -88,7 +88,7 @@ fn objects_are_hits_from_disk_after_a_crash() {
     world.proxy.kill();
     let _ = fs::remove_file(world.proxy.path("pid"));
     world.proxy.launch();
-    until("the rebuilt index", || (world.get("/29").cache() == "HIT").then_some(()));
+    world.proxy.wait_for_directory();
     assert!(hits(&world, 30) >= 28);
 }
 
@@ -353,7 +353,7 @@ fn a_client_that_reads_slowly_gets_all_of_what_was_lent_from_where_it_was_stored
     }
     // It reads nothing until nothing goes on any more, while another reads other things.
     let mut asked = 0;
-    until("full sockets", || {
+    until_within(6 * LIMIT, "full sockets", || {
         for index in 0..80 {
             assert!(world.get(&format!("/{index}")).expect(200).text() == body(index).repeat(2));
         }

@@ -1,6 +1,7 @@
 //! URLs that are one object in the cache (`store_id_program`, `store_id_rule`).
 
 use humboldt_tests::scripts::Scripts;
+use humboldt_tests::wait::until;
 use humboldt_tests::{Reply, World, skip};
 use std::path::Path;
 
@@ -94,8 +95,11 @@ fn an_object_on_disk_keeps_its_name() {
         let options = if scheme == "ufs" { "16 16 16" } else { "64" };
         let lines = format!("cache_dir {scheme} {{dir}}/store {options}\ncache_mem 0\n{RULE}");
         let mut world = world(&lines);
+        world.proxy.wait_for_directory();
         assert_eq!(world.get("/m1/f").expect(200).cache(), "MISS");
+        until("it on disk", || (world.metric("humboldt_store_objects") > 0).then_some(()));
         world.proxy.restart();
+        world.proxy.wait_for_directory();
         assert_eq!(world.get("/m2/f").expect(200).cache(), "HIT", "{scheme}");
         assert_eq!(world.origin.count("/m2/f"), 0);
     }

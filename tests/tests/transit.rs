@@ -132,7 +132,7 @@ fn world(scheme: &str, policy: &str, bytes: u64) -> World {
     let world = World::forward(&format!(
         "cache_dir {scheme} {{dir}}/cache {capacity_mb} 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\nin_transit {policy}\n"
     ));
-    until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+    world.proxy.wait_for_directory();
     world
 }
 
@@ -292,7 +292,7 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
         until("the new size", || {
             (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(())
         });
-        until("its index", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        world.proxy.wait_for_directory();
         let mut again = Checker::ask(world.proxy.address(), &world.origin.url("/large"), "");
         again.read_to(bytes);
         assert!(again.is_hit(), "{scheme}: it is still there");

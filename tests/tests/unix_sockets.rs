@@ -188,6 +188,8 @@ fn the_file_goes_with_the_proxy_and_is_replaced_if_it_was_left_behind() {
     assert!(fs::metadata(&path).expect("left behind").file_type().is_socket());
     assert!(UnixStream::connect(&path).is_err());
     world.proxy.launch();
+    // It is opened after the port, at which the start was seen.
+    until("the socket", || UnixStream::connect(&path).ok());
     assert_eq!(succeed(&mut curl(&path, &world.target("/a"))), "hello");
     assert!(world.proxy.stop().success());
     assert!(!path.exists());

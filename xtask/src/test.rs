@@ -115,26 +115,41 @@ fn tests(root: &Path) -> Outcome<String> {
     if status.success() && counts.failed == 0 {
         return Ok(text);
     }
-    let names = counts.failures.join("\n    ");
-    Err(if names.is_empty() { text } else { format!("{text}:\n    {names}") }.into())
+    let failures: String = counts
+        .failures
+        .iter()
+        .flat_map(|lines| lines.split('\n'))
+        .fold(String::new(), |all, line| all + "\n    " + line);
+    Err(if failures.is_empty() { text } else { format!("{text}:{failures}") }.into())
 }
+
+/// Lines of the message of a failed test that the summary repeats.
+const MESSAGE_LINES: usize = 6;
+/// Characters of each.
+const MESSAGE_WIDTH: usize = 300;
 
 #[derive(Default, PartialEq, Debug)]
 struct Counts {
     passed: u64,
     failed: u64,
     ignored: u64,
+    /// The names of tests that failed, each with the first lines of its message.
     failures: Vec<String>,
+    /// The failure whose message comes now, and the lines that it may still have.
+    message: Option<(usize, usize)>,
 }
 
 impl Counts {
-    /// Reads `test NAME ... FAILED` and `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Reads `test NAME ... FAILED` and `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and
+    /// of `---- NAME stdout ----` the message of the panic. A log of all tests is long, and is often
+    /// kept without its middle: so the summary at its end has the messages too.
     fn add(&mut self, line: &str) {
         if let Some(name) =
             line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
         {
             self.failures.push(name.to_owned());
         }
+        self.add_message(line);
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let words: Vec<&str> = result.split([' ', ';']).collect();
         for pair in words.windows(2) {
@@ -145,6 +160,27 @@ impl Counts {
                 "ignored" => self.ignored += count,
                 _ => {}
             }
+        }
+    }
+
+    fn add_message(&mut self, line: &str) {
+        let title = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        if let Some(name) = title {
+            // The last of that name: other test programs may have had one.
+            let at = self.failures.iter().rposition(|failure| failure == name);
+            self.message = at.map(|at| (at, MESSAGE_LINES));
+            return;
+        }
+        let Some((at, left)) = &mut self.message else { return };
+        let begins = *left < MESSAGE_LINES || line.contains(" panicked at ");
+        let ends = line.starts_with("stack backtrace:") || line.starts_with("note: ");
+        if begins && !ends && !line.is_empty() {
+            let shown: String = line.chars().take(MESSAGE_WIDTH).collect();
+            self.failures[*at] += &format!("\n  {shown}");
+            *left -= 1;
+        }
+        if ends || *left == 0 {
+            self.message = None;
         }
     }
 }
@@ -179,9 +215,48 @@ mod tests {
         counts.add("test a::b ... FAILED");
         counts
             .add("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
-        assert_eq!(
-            counts,
-            Counts { passed: 15, failed: 1, ignored: 1, failures: vec!["a::b".into()] }
-        );
+        let failures = vec!["a::b".into()];
+        assert_eq!(counts, Counts { passed: 15, failed: 1, ignored: 1, failures, message: None });
+    }
+
+    #[test]
+    fn the_message_of_a_failed_test_comes_into_the_summary() {
+        let mut counts = Counts::default();
+        let output = "\
+test a ... FAILED
+test b ... FAILED
+
+failures:
+
+---- a stdout ----
+curl said something
+
+thread 'a' (12) panicked at tests/a.rs:3:5:
+assertion `left == right` failed: nothing was sent
+  left: 1
+ right: 2
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+
+---- b stdout ----
+
+thread 'b' panicked at tests/b.rs:7:1:
+1
+2
+3
+4
+5
+6
+7
+
+failures:
+    a
+    b
+";
+        output.lines().for_each(|line| counts.add(line));
+        let a = "a\n  thread 'a' (12) panicked at tests/a.rs:3:5:\n  \
+                 assertion `left == right` failed: nothing was sent\n    left: 1\n   right: 2";
+        let b = "b\n  thread 'b' panicked at tests/b.rs:7:1:\n  1\n  2\n  3\n  4\n  5";
+        assert_eq!(counts.failures, [a, b]);
     }
 }

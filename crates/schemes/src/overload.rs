@@ -129,6 +129,9 @@ struct Line {
     places: VecDeque<Kept>,
     /// Sum of these places.
     kept: u64,
+    /// Places do not lapse, for tests.
+    #[cfg(test)]
+    is_patient: bool,
 }
 
 struct InLine {
@@ -186,10 +189,12 @@ impl Turns {
         }
     }
 
-    /// From now on nobody's time is up before minutes have passed: tests wait for events.
+    /// From now on nobody's time is up before minutes have passed, nor that of a place: tests wait
+    /// for events.
     #[cfg(test)]
     pub(crate) fn be_patient(&self) {
         self.is_patient.store(true, Ordering::Relaxed);
+        self.queue.line.lock().is_patient = true;
     }
 
     fn wait_max(&self) -> Duration {
@@ -333,7 +338,8 @@ impl Queue {
         let line = self.line.lock();
         let now = Instant::now();
         let next = line.places.partition_point(|kept| kept.until <= now);
-        let lapses = line.places.get(next).map_or(now + PLACE_AGE_MAX, |kept| kept.until);
+        let latest = now + PLACE_AGE_MAX;
+        let lapses = line.places.get(next).map_or(latest, |kept| kept.until.min(latest));
         lapses.max(now + LOOK_STEP)
     }
 
@@ -354,7 +360,15 @@ impl Line {
 
     fn keep(&mut self, number: u64, units: u64, now: Instant) {
         self.kept += units;
-        self.places.push_back(Kept { number, units, until: now + PLACE_AGE_MAX });
+        self.places.push_back(Kept { number, units, until: now + self.place_age() });
+    }
+
+    fn place_age(&self) -> Duration {
+        #[cfg(test)]
+        if self.is_patient {
+            return 600 * PLACE_AGE_MAX;
+        }
+        PLACE_AGE_MAX
     }
 
     fn forget(&mut self, number: u64) {

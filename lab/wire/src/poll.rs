@@ -232,12 +232,15 @@ mod tests {
     fn a_timeout_is_finer_than_a_millisecond_and_never_early() {
         let mut poller = Poller::new().unwrap();
         let asked = Duration::from_micros(300);
-        let shortest = (0..20).map(|_| {
+        let start = Instant::now();
+        let mut shortest = Duration::MAX;
+        // A busy machine needs more tries.
+        while shortest >= Duration::from_millis(1) && start.elapsed() < Duration::from_secs(10) {
             let begin = Instant::now();
             assert_eq!(count(&mut poller, asked), 0);
-            begin.elapsed()
-        });
-        let shortest = shortest.min().unwrap();
-        assert!(shortest >= asked && shortest < Duration::from_millis(1), "{shortest:?}");
+            shortest = shortest.min(begin.elapsed());
+            assert!(shortest >= asked, "{shortest:?}");
+        }
+        assert!(shortest < Duration::from_millis(1), "{shortest:?}");
     }
 }

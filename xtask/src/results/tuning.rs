@@ -116,24 +116,31 @@ pub(super) fn mended(inputs: &Inputs) -> Made {
 /// A table for each subject: every step beside the one before it and beside the first.
 pub(super) fn steps(inputs: &Inputs) -> Made {
     let Some(csv) = inputs.csv("tuning/steps.csv")? else { return Ok(None) };
-    let mut tables: Vec<(&str, Vec<[String; 4]>)> = Vec::new();
+    let mut tables: Vec<(&str, Vec<bool>, Vec<[String; 4]>)> = Vec::new();
     for row in csv.rows() {
         let subject = row.text("subject")?;
-        let known = tables.iter().position(|(other, _)| *other == subject);
+        let known = tables.iter().position(|(other, ..)| *other == subject);
         let place = known.unwrap_or_else(|| {
-            tables.push((subject, Vec::new()));
+            tables.push((subject, Vec::new(), Vec::new()));
             tables.len() - 1
         });
-        let rate = at_least(is_bound(&row, "limit_reached"), &per_s(row.number("per_s")?));
-        tables[place].1.push([
+        let (_, bounds, lines) = &mut tables[place];
+        let is_bound = is_bound(&row, "limit_reached");
+        let over = |base: Option<&bool>, figure| match base {
+            Some(base) => bound_ratio((*base, is_bound), figure),
+            // The first one has 1 over itself.
+            None => ratio(figure),
+        };
+        lines.push([
             or_nothing(row.text("step")?),
-            with_hits(&rate, row.number("hit_ratio")?),
-            ratio(row.number("over_previous")?),
-            ratio(row.number("over_first")?),
+            with_hits(&at_least(is_bound, &per_s(row.number("per_s")?)), row.number("hit_ratio")?),
+            over(bounds.last(), row.number("over_previous")?),
+            over(bounds.first(), row.number("over_first")?),
         ]);
+        bounds.push(is_bound);
     }
     let mut text = String::new();
-    for (subject, mut rows) in tables {
+    for (subject, _, mut rows) in tables {
         rows.push(all_steps());
         let rows = table(["step", "#answers/s · hits", "#× previous", "#× first"], rows);
         text += &format!("**{subject}**\n\n{rows}\n");
@@ -191,15 +198,21 @@ mod tests {
 
     #[test]
     fn steps_end_with_what_was_published() {
-        let csv = "subject,step,per_s,hit_ratio,over_previous,over_first\n\
-            squid:aufs,as it comes,50,0.5,,\n\
-            squid:aufs,noatime,75,0.5,1.5,1.5\n\
-            humboldt:ufs,as it comes,1000,0.5,,\n";
+        let csv = "subject,step,per_s,hit_ratio,over_previous,over_first,limit_reached\n\
+            squid:aufs,as it comes,50,0.5,,1,1\n\
+            squid:aufs,noatime,75,0.5,1.5,1.5,1\n\
+            squid:aufs,ext4,100,0.5,1.33,2,0\n\
+            squid:aufs,memory,100,0.5,1,2,0\n\
+            humboldt:ufs,as it comes,1000,0.5,,1,0\n";
         let (_folder, inputs) = inputs(&[("tuning/steps.csv", csv)]);
         let text = steps(&inputs).unwrap().unwrap();
         assert!(text.starts_with("**squid:aufs**\n"));
         assert!(text.contains("\n\n**humboldt:ufs**\n"));
         assert_eq!(cells(&text, "noatime"), ["75.0 · 50.0 %", "1.50", "1.50"]);
+        // Where no limit was found a factor may be larger, or anything.
+        assert_eq!(cells(&text, "ext4"), ["≥ 100 · 50.0 %", "≥ 1.33", "≥ 2.00"]);
+        assert_eq!(cells(&text, "memory"), ["≥ 100 · 50.0 %", "–", "≥ 2.00"]);
+        assert!(text.contains("≥ 1,000 · 50.0 % | "), "{text}");
         assert_eq!(cells(&text, "published: about 50 to over 100 requests/s"), ["–", "–", "2.00"]);
         assert_eq!(text.matches("published").count(), 2);
     }

@@ -21,10 +21,10 @@ fn one_that_ends_at_once_is_started_at_longer_and_longer_intervals() {
     let world = World::new();
     let one = HelperChildren { startup: 1, ..children(1) };
     let text = "echo x >> DIR/starts; [ -e DIR/good ] || exit 1; cat > /dev/null";
+    let begin = Instant::now();
     let _helper = world.adopt(&world.shell(text, one));
     let starts = || std::fs::read_to_string(world.path("starts")).unwrap_or_default().len() / 2;
-    let begin = Instant::now();
-    world.until("the fourth start", || starts() == 4);
+    world.until("the fourth start", || starts() >= 4);
     // Rests of 100, 200 and 400 ms lie between four starts.
     assert!(begin.elapsed() >= Duration::from_millis(700), "{:?}", begin.elapsed());
     world.touch("good");
@@ -66,7 +66,7 @@ fn a_process_that_is_too_slow_is_replaced() {
     let text =
         "while read -r line; do [ \"$line\" = slow ] && exec sleep 1000; echo OK pid=$$; done";
     let definition = world.shell(text, children(1));
-    let definition = Definition { timeout: Duration::from_millis(500), ..definition };
+    let definition = Definition { timeout: Duration::from_secs(3), ..definition };
     let helper = world.adopt(&definition);
     let pid = value(&world.ask(&helper, "x").expect("an answer"), "pid");
     assert_eq!(world.ask(&helper, "slow"), Err(NoAnswer::TimedOut));
@@ -82,15 +82,16 @@ fn a_question_does_not_wait_in_the_queue_for_ever() {
     let world = World::new();
     // Each channel of its own is slow; none of them frees a place in time.
     let text = "while read -r line; do :; done";
-    let ten = HelperChildren { concurrency: 1, queue_size: 9, ..children(1) };
-    let definition = world.shell(text, ten);
+    let long = HelperChildren { concurrency: 1, queue_size: 29, ..children(1) };
+    let definition = world.shell(text, long);
     let helper = world.adopt(&Definition { timeout: Duration::from_millis(400), ..definition });
-    let asking: Vec<Asking> = (0..6).map(|_| helper.ask(b"x")).collect();
+    let asking: Vec<Asking> = (0..30).map(|_| helper.ask(b"x")).collect();
     let begin = Instant::now();
     for asking in asking {
         assert!(world.wait(asking).is_err());
     }
-    assert!(begin.elapsed() < Duration::from_millis(400 * 4), "{:?}", begin.elapsed());
+    // One after the other they would need twelve seconds.
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -109,7 +110,7 @@ for line in sys.stdin:
         print(channel, 'OK said=' + text.strip())";
     let two = HelperChildren { concurrency: 2, startup: 1, ..children(1) };
     let definition = world.python(text, two);
-    let helper = world.adopt(&Definition { timeout: Duration::from_millis(1500), ..definition });
+    let helper = world.adopt(&Definition { timeout: Duration::from_secs(5), ..definition });
     assert_eq!(value(&world.ask(&helper, "a").expect("an answer"), "said"), "a");
     assert_eq!(world.ask(&helper, "slow"), Err(NoAnswer::TimedOut));
     assert_eq!(value(&world.ask(&helper, "b").expect("another channel"), "said"), "b");

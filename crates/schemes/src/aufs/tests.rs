@@ -171,8 +171,7 @@ fn with_wait_a_new_object_gets_its_turn_when_there_is_more_memory() {
 fn with_wait_a_new_object_gets_its_turn_when_a_store_ends() {
     let path = tempfile::tempdir().expect("a directory");
     let mut options = options(path.path(), 1);
-    options.own.overload = Overload::Wait;
-    let aufs = super::open(&options).expect("open");
+    let aufs = patient(&mut options);
     let create = |at| run(aufs.create(record(&url(at), 1), Some(10))).expect("create");
     let mut stores: Vec<_> = (0..STORES_PER_THREAD / 2).map(|at| create(at).commit(None)).collect();
     let held = hold(&aufs);
@@ -190,8 +189,7 @@ fn with_wait_a_new_object_gets_its_turn_when_a_store_ends() {
 fn with_wait_no_more_are_let_in_than_find_room_however_many_begin_at_once() {
     let path = tempfile::tempdir().expect("a directory");
     let mut options = options(path.path(), 1);
-    options.own.overload = Overload::Wait;
-    let aufs = super::open(&options).expect("open");
+    let aufs = patient(&mut options);
     let (all, half) = (60, STORES_PER_THREAD / 2);
     let held = hold(&aufs);
     run(async {

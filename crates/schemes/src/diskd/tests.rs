@@ -47,7 +47,7 @@ const PACE: Pace = Pace {
     rest_min: Duration::from_millis(1),
     rest_max: Duration::from_millis(5),
     calm: Duration::from_secs(60),
-    end_limit: Duration::from_millis(500),
+    end_limit: Duration::from_secs(5),
 };
 
 /// Does nothing, unless this process was started by a test to be a helper.

@@ -43,8 +43,8 @@ fn two_agents_are_one_load() {
     let seconds = run.total.period_us as f64 / 1e6;
     let (due_per_s, answered_per_s) =
         (run.total.due as f64 / seconds, run.total.answers() as f64 / seconds);
-    assert!((260.0..340.0).contains(&due_per_s), "{due_per_s} due per second");
-    assert!((260.0..340.0).contains(&answered_per_s), "{answered_per_s} answers per second");
+    assert!((200.0..400.0).contains(&due_per_s), "{due_per_s} due per second");
+    assert!((200.0..400.0).contains(&answered_per_s), "{answered_per_s} answers per second");
     assert_eq!(run.samples[0].tally.threads, 2, "one thread of each agent");
     assert_eq!(run.samples[0].origin.threads, 2);
     assert!(

@@ -99,7 +99,7 @@ fn a_subject_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     traces.assert_none();
     let run = run_in(out.path());
     assert!(!run.samples.is_empty());
-    assert!(run.summary.throughput_per_s > 50.0, "{:?}", run.summary);
+    assert!(run.summary.throughput_per_s > 10.0, "{:?}", run.summary);
     assert!(
         matches!(&run.outcome, Outcome::Failed(why) if why.contains("SIGKILL") && why.lines().count() == 1),
         "{:?}",

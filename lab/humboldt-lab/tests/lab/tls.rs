@@ -117,7 +117,7 @@ fn a_running_accelerator_is_attached_to_by_https() {
     let (url, origin) = (format!("https://127.0.0.1:{port}"), format!("127.0.0.1:{behind}"));
     let mut words = vec!["peak", "--attach", &url, "--accelerator", "--origin", &origin];
     words.extend(["--tls", "accelerator", "--authority", &pem, "--workload", "fixed-1k"]);
-    words.extend(["--load", "100", "--time-max", "2s", "--cache-size", "40MB"]);
+    words.extend(["--load", "100", "--time-max", "4s", "--cache-size", "40MB"]);
     words.extend(SHORT);
     words.extend(["--out", out.path().to_str().expect("a plain name")]);
     lab(words).with(0);
@@ -221,7 +221,7 @@ fn tunnels_are_measured_byte_for_byte() {
         if !is_installed(subject) {
             continue;
         }
-        let words = ["--bytes", "20MB", "--seconds", "10s", "--tunnels", "3", "--json"];
+        let words = ["--bytes", "6MB", "--seconds", "10s", "--tunnels", "3", "--json"];
         let first = ["tunnel", "--subject", subject, "--cache-size", "40MB"];
         let done = lab(first.iter().chain(&words)).with(0);
         let results: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
@@ -231,7 +231,7 @@ fn tunnels_are_measured_byte_for_byte() {
         assert!(parts[0]["tunnels_done"].as_u64().unwrap() > 10, "{subject}: {parts:#?}");
         for (part, direction) in [(1, "down_bytes"), (2, "up_bytes")] {
             let bytes = parts[part][direction].as_u64().unwrap();
-            assert_eq!(bytes, 3 * ((20 << 20) / 3), "{subject}: {parts:#?}");
+            assert_eq!(bytes, 3 * ((6 << 20) / 3), "{subject}: {parts:#?}");
             // So few bytes may take less than what the kernel's ticks can tell.
             assert!(parts[part]["subject_cpu_s"].is_f64(), "{subject}: {parts:#?}");
         }
@@ -241,9 +241,9 @@ fn tunnels_are_measured_byte_for_byte() {
     }
 }
 
-/// `load` for a second; its counts.
+/// `load` for three seconds; its counts.
 fn load(words: &[&str]) -> Tally {
-    let all = ["load", "200", "--workload", "fixed-1k", "--time", "1s", "--warm-up", "0.1s"];
+    let all = ["load", "200", "--workload", "fixed-1k", "--time", "3s", "--warm-up", "0.1s"];
     let done = lab(all.iter().chain(words).chain(&["--json"])).with(0);
     serde_json::from_str(&done.out).expect("a tally")
 }

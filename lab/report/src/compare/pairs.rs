@@ -150,6 +150,28 @@ pub(super) enum Bound {
     Both,
 }
 
+impl Bound {
+    fn of(before: &Outcome, after: &Outcome) -> Self {
+        match (before.is_bound(), after.is_bound()) {
+            (false, false) => Self::None,
+            (true, false) => Self::AtMost,
+            (false, true) => Self::AtLeast,
+            (true, true) => Self::Both,
+        }
+    }
+
+    /// The factor with its mark; nothing if it may be anywhere.
+    fn marked(self, factor: &str) -> String {
+        let mark = match self {
+            Self::None => "",
+            Self::AtMost => "≤ ",
+            Self::AtLeast => "≥ ",
+            Self::Both => return NOTHING.to_owned(),
+        };
+        if factor == NOTHING { NOTHING.to_owned() } else { format!("{mark}{factor}") }
+    }
+}
+
 /// Two settings at the same ages.
 #[derive(Default)]
 pub(super) struct Compared {
@@ -236,35 +258,51 @@ impl Compared {
 
     /// How the true factor lies to the measured one.
     pub(super) fn bound(&self) -> Bound {
-        match (self.before.is_bound(), self.after.is_bound()) {
-            (false, false) => Bound::None,
-            (true, false) => Bound::AtMost,
-            (false, true) => Bound::AtLeast,
-            (true, true) => Bound::Both,
-        }
+        Bound::of(&self.before, &self.after)
     }
 
     /// "1.53 (1.40–1.66)", with "≥" or "≤" where one of the two found no limit; nothing if none of
     /// them did.
     pub(super) fn factor(&self) -> String {
-        let mark = match self.bound() {
-            Bound::None => "",
-            Bound::AtMost => "≤ ",
-            Bound::AtLeast => "≥ ",
-            Bound::Both => return NOTHING.to_owned(),
-        };
-        match self.ratio {
-            Some(Ratio { mean, .. }) if self.pairs < 2 => format!("{mark}{}", number(mean, 2)),
+        let factor = match self.ratio {
+            Some(Ratio { mean, .. }) if self.pairs < 2 => number(mean, 2),
             Some(Ratio { mean, low, high }) => {
-                format!("{mark}{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
+                format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
             }
             None => NOTHING.to_owned(),
-        }
+        };
+        self.bound().marked(&factor)
     }
 }
 
-fn ratio(value: f64, base: f64) -> String {
-    if base > 0.0 && value > 0.0 { number(value / base, 2) } else { NOTHING.to_owned() }
+/// A step, its throughput, and what it is compared with.
+struct Course<'a> {
+    step: &'a Step,
+    outcome: Outcome,
+    /// That of the step before; `None` of a subject's first.
+    previous: Option<Outcome>,
+    /// That of its subject's first.
+    first: Outcome,
+}
+
+impl Course<'_> {
+    /// The factor over another step, with its mark.
+    fn over(&self, base: &Outcome) -> String {
+        let (value, base_value) = (self.outcome.per_s.mean, base.per_s.mean);
+        if base_value <= 0.0 || value <= 0.0 {
+            return NOTHING.to_owned();
+        }
+        Bound::of(base, &self.outcome).marked(&number(value / base_value, 2))
+    }
+
+    /// The factor over the first one, which has 1 over itself.
+    fn over_first(&self) -> String {
+        match &self.previous {
+            Some(_) => self.over(&self.first),
+            None if self.outcome.per_s.mean > 0.0 => number(1.0, 2),
+            None => NOTHING.to_owned(),
+        }
+    }
 }
 
 impl Pairs {
@@ -331,14 +369,14 @@ impl Pairs {
             "Step by step",
             &["subject", "step", "#answers/s", "#hits", "#× the step before", "#× the first"],
         );
-        for (step, of_step, before, first) in self.course(runs) {
+        for course in self.course(runs) {
             table.row([
-                step.subject.clone(),
-                plain(&step.name, CHARS_MAX),
-                of_step.words(),
-                hits(&of_step),
-                before.map_or(NOTHING.to_owned(), |before| ratio(of_step.per_s.mean, before)),
-                ratio(of_step.per_s.mean, first),
+                course.step.subject.clone(),
+                plain(&course.step.name, CHARS_MAX),
+                course.outcome.words(),
+                hits(&course.outcome),
+                course.previous.as_ref().map_or(NOTHING.to_owned(), |base| course.over(base)),
+                course.over_first(),
             ]);
         }
         table.note("Each step has what the steps before it have. Means over the repeats, at the ages that all steps of a subject have in common. ≥: no limit was found.")
@@ -346,20 +384,18 @@ impl Pairs {
 
     /// Every step with its throughput, that of the step before, and that of its subject's first: at
     /// the ages that all steps of the subject have in common.
-    fn course(&self, runs: &[Run]) -> Vec<(&Step, Outcome, Option<f64>, f64)> {
-        let mut course: Vec<(&Step, Outcome, Option<f64>, f64)> = Vec::new();
+    fn course(&self, runs: &[Run]) -> Vec<Course<'_>> {
+        let mut course: Vec<Course<'_>> = Vec::new();
         for step in &self.steps {
             let of_subject = self.steps.iter().filter(|other| other.subject == step.subject);
             let places = of_subject.flat_map(|step| &step.runs);
             let done = places.filter_map(|place| runs.get(*place));
             let ages = Ages::common(done.filter(|run| has_result(run)));
             let outcome = Outcome::at(ages, runs, &step.runs);
-            let per_s = outcome.per_s.mean;
-            let before = course.last().filter(|(other, ..)| other.subject == step.subject);
-            let (previous, first) = before.map_or((None, per_s), |(_, previous, _, first)| {
-                (Some(previous.per_s.mean), *first)
-            });
-            course.push((step, outcome, previous, first));
+            let before = course.last().filter(|other| other.step.subject == step.subject);
+            let previous = before.map(|before| before.outcome.clone());
+            let first = before.map_or(&outcome, |before| &before.first).clone();
+            course.push(Course { step, outcome, previous, first });
         }
         course
     }
@@ -410,15 +446,16 @@ impl Pairs {
     pub(super) fn steps_csv(&self, runs: &[Run]) -> String {
         let mut out =
             String::from("subject,step,per_s,hit_ratio,over_previous,over_first,limit_reached\n");
-        for (step, outcome, before, first) in self.course(runs) {
+        for Course { step, outcome, previous, first } in self.course(runs) {
+            let per_s = outcome.per_s.mean;
             out.push_str(&format!(
                 "{},{},{},{},{},{},{}\n",
                 field(&step.subject),
                 field(&step.name),
-                exact(outcome.per_s.mean),
+                exact(per_s),
                 exact_share(&outcome.hit_ratio),
-                before.map(|before| exact(outcome.per_s.mean / before)).unwrap_or_default(),
-                exact(outcome.per_s.mean / first),
+                previous.map(|base| exact(per_s / base.per_s.mean)).unwrap_or_default(),
+                exact(per_s / first.per_s.mean),
                 outcome.limit_reached_csv(),
             ));
         }
@@ -548,7 +585,7 @@ mod tests {
             step("a", "three", 9),
             step("b", "one", 2),
         ];
-        let runs = runs(&[50, 100, 30]);
+        let mut runs = runs(&[50, 100, 30]);
         let pairs = Pairs { steps, claims: Vec::new() };
         let table = pairs.section(&runs).tables.remove(0);
         let factors: Vec<&[String]> = table.rows.iter().map(|row| &row[4..]).collect();
@@ -557,6 +594,11 @@ mod tests {
         assert_eq!(factors[2], ["–", "–"], "not run yet");
         assert_eq!(factors[3], ["–", "1.00"]);
         assert_eq!(crate::csv::tests::parsed(&pairs.steps_csv(&runs)).len(), 5);
+        runs[1].summary.limit_reached = Some(false);
+        runs[2].summary.limit_reached = Some(false);
+        let table = pairs.section(&runs).tables.remove(0);
+        assert_eq!(table.rows[1][4..], ["≥ 2.00", "≥ 2.00"]);
+        assert_eq!(table.rows[3][4..], ["–", "1.00"]);
     }
 
     #[test]

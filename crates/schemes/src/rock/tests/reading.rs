@@ -428,9 +428,10 @@ fn no_more_writes_than_the_rate_allows() {
     let refused =
         outcomes.iter().filter(|o| matches!(o, Err(SchemeError::Busy("max-swap-rate")))).count()
             as u64;
-    // A burst of a tenth of a second, and the writes that may wait a second.
+    // A burst of a tenth of a second, the writes that may wait a second, and those of the time
+    // that a busy machine takes between the first and the last.
     assert!(
-        (50..=62).contains(&stored) && stored + refused == 100,
+        (50..=75).contains(&stored) && stored + refused == 100,
         "{stored} stored, {refused} refused"
     );
     let stats = rock.stats();
