@@ -141,8 +141,8 @@ struct Counts {
 
 impl Counts {
     /// Reads `test NAME ... FAILED` and `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and
-    /// of `---- NAME stdout ----` the message of the panic. A log of all tests is long, and is often
-    /// kept without its middle: so the summary at its end has the messages too.
+    /// of `---- NAME stdout ----` the message of the panic. A log of all tests is long, and is
+    /// often kept without its middle: so the summary at its end has the messages too.
     fn add(&mut self, line: &str) {
         if let Some(name) =
             line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
