@@ -252,11 +252,14 @@ Swap:                  0 kB
         let relocated = relocated();
         let names = std::hint::black_box(NAMES).as_ptr().addr();
         assert!(relocated.iter().any(|range| range.contains(&names)), "{relocated:?} {names:#x}");
-        let before = resident_kib();
-        forget_program_pages().unwrap();
+        // Other tests may need pages again at once.
+        let is_less = (0..20).any(|_| {
+            let before = resident_kib();
+            forget_program_pages().unwrap();
+            resident_kib() < before
+        });
+        assert!(is_less, "not once in twenty times");
         assert_eq!(std::hint::black_box(NAMES), ["first", "second"], "what the loader wrote stays");
-        let after = resident_kib();
-        assert!(after < before, "{before} KiB, then {after} KiB");
         assert!(vec![1, 2, 3].into_iter().map(|n| n * 2).eq([2, 4, 6]));
     }
 

@@ -435,7 +435,12 @@ mod tests {
         let host = Host::current();
         let tree = Tree::new(&host.proc, None, i32::try_from(child.id()).ok());
         let watch = Watch::start(Meter::new(&host, tree, Vec::new()), |_| {}).expect("a thread");
-        let now = watch.meter().measure().expect("a measurement");
+        let mut now = watch.meter().measure().expect("a measurement");
+        // The shell is small while it becomes `sleep`.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while now.resident_bytes <= 100_000 && Instant::now() < deadline {
+            now = watch.meter().measure().expect("a measurement");
+        }
         assert_eq!((now.processes, now.threads), (1, 1));
         assert!(now.cpu.user_us + now.cpu.system_us > 0 && now.descriptors >= 3, "{now:?}");
         assert!(now.resident_bytes > 100_000 && now.minor_faults > 10, "{now:?}");

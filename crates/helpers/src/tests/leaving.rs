@@ -56,7 +56,8 @@ fn no_process_is_left_at_the_end() {
     world.until("the question is there", || {
         world.helpers.statistics().iter().any(|one| one.requests == 1)
     });
-    world.until("all run", || world.pids().len() == 4);
+    // One of them may be replaced soon, as it is mute.
+    world.until("all run", || world.pids().len() >= 4);
     let pids = world.pids();
     world.helpers.end();
     assert!(!pids.iter().any(|pid| is_running(*pid)), "{pids:?}");
