@@ -244,6 +244,9 @@ fn who_waits_as_long_as_retry_after_says_gets_in() {
     while get_from(&world, 1, "/a").status() == 429 {
         assert!(begun.elapsed() < wait + LIMIT, "{wait:?}");
     }
+    // It is in whole seconds, rounded up.
+    let took = begun.elapsed();
+    assert!(took + Duration::from_secs(1) >= wait, "{took:?} instead of {wait:?}");
 }
 
 /// A server that sends back what it gets, on connections that end when the test does.

@@ -319,9 +319,9 @@ fn a_client_pool_holds_back_both_protocols_of_a_port_with_socks() {
     assert!((LEVEL / 4..LEVEL).contains(&got), "{got}");
 }
 
-/// Bytes that come without a pause.
+/// Bytes that come without a pause: the empty bucket gives each of the two a byte in two seconds.
 fn what_comes(stream: &mut TcpStream) -> usize {
-    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a limit");
+    stream.set_read_timeout(Some(Duration::from_millis(1_500))).expect("a limit");
     let (mut buffer, mut bytes) = ([0; 4096], 0);
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         bytes += read;

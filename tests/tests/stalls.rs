@@ -148,6 +148,7 @@ fn with_wait_clients_wait_for_a_slow_disk_and_all_that_they_fetch_is_stored() {
     let world = narrow("wait");
     let waits = || world.metric("humboldt_store_waits_total");
     // A place is waited for for a second. If this machine is too slow for that, once more.
+    let mut too_late = 0;
     for round in 0.. {
         assert!(round < 20, "too slow a machine");
         let stopped = Stopped::helper_of(&world);
@@ -156,13 +157,17 @@ fn with_wait_clients_wait_for_a_slow_disk_and_all_that_they_fetch_is_stored() {
         let all = many_new(&world, round);
         until("clients that wait", || (waits() - before > MANY as u64 / 2).then_some(()));
         drop(stopped);
+        let is_in_time = start.elapsed() < Duration::from_millis(500);
         let mut paths = Vec::new();
         for (path, mut client) in all {
             assert_eq!(client.response().expect(200).body.len(), 5_000);
             paths.push(path);
         }
-        // An answer whose wait was in vain came a second after its beginning at the earliest.
+        // An answer whose wait was in vain came a second after its beginning at the earliest. With
+        // half a second left that is this machine's fault a few times only.
         if start.elapsed() >= Duration::from_secs(1) {
+            too_late += usize::from(is_in_time);
+            assert!(too_late < 5, "a client that could go on waits for its second");
             continue;
         }
         for path in &paths {

@@ -173,7 +173,8 @@ impl Counts {
         }
         let Some((at, left)) = &mut self.message else { return };
         let begins = *left < MESSAGE_LINES || line.contains(" panicked at ");
-        let ends = line.starts_with("stack backtrace:") || line.starts_with("note: ");
+        let ends = ["stack backtrace:", "note: "].iter().any(|end| line.starts_with(end))
+            || line == "failures:";
         if begins && !ends && !line.is_empty() {
             let shown: String = line.chars().take(MESSAGE_WIDTH).collect();
             self.failures[*at] += &format!("\n  {shown}");
@@ -225,6 +226,7 @@ mod tests {
         let output = "\
 test a ... FAILED
 test b ... FAILED
+test c ... FAILED
 
 failures:
 
@@ -249,14 +251,21 @@ thread 'b' panicked at tests/b.rs:7:1:
 6
 7
 
+---- c stdout ----
+
+thread 'c' panicked at tests/c.rs:7:1:
+once
+
 failures:
     a
     b
+    c
 ";
         output.lines().for_each(|line| counts.add(line));
         let a = "a\n  thread 'a' (12) panicked at tests/a.rs:3:5:\n  \
                  assertion `left == right` failed: nothing was sent\n    left: 1\n   right: 2";
         let b = "b\n  thread 'b' panicked at tests/b.rs:7:1:\n  1\n  2\n  3\n  4\n  5";
-        assert_eq!(counts.failures, [a, b]);
+        let c = "c\n  thread 'c' panicked at tests/c.rs:7:1:\n  once";
+        assert_eq!(counts.failures, [a, b, c]);
     }
 }

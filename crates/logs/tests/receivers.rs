@@ -81,7 +81,7 @@ fn a_stuck_program_does_not_hold_up_the_end() {
     let sent = fill(&sink);
     let start = Instant::now();
     drop(service);
-    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     until("the end of the programs", || pids().into_iter().all(is_gone));
     assert!(lost.load(Ordering::SeqCst) > sent / 2);
 }

@@ -177,12 +177,15 @@ impl Bench {
 
     fn put(&self, url: &str, version: u8, len: u64) {
         let start = Instant::now();
-        // A log is busy on a disk that stands still.
-        let can_be_busy = nature(self.kind).sheds || nature(self.kind).is_log;
+        // A log is busy while its disk stands still: not more often than a few times.
+        let mut left: u32 = if nature(self.kind).is_log { 3 } else { 0 };
         loop {
             match put(&*self.scheme, url, version, len) {
                 Ok(()) => return,
-                Err(SchemeError::Busy(_)) if can_be_busy && start.elapsed() < BUSY_DEADLINE => {
+                Err(SchemeError::Busy(_))
+                    if (nature(self.kind).sheds || left > 0) && start.elapsed() < BUSY_DEADLINE =>
+                {
+                    left = left.saturating_sub(1);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("storing {url}: {error}"),

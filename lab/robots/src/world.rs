@@ -230,9 +230,15 @@ impl World {
 
     fn set_load(&mut self, per_s: f64) {
         self.naps = per_s >= NAP_FROM_PER_S && self.shared.plan.bundle_us > 0;
-        let plan = &self.shared.plan;
         let visits_per_s = per_s / self.stream.mean_asks_per_visit().max(f64::MIN_POSITIVE);
-        self.arrivals.set_rate(visits_per_s, self.clock.now_us());
+        let now_us = self.clock.now_us();
+        // A change draws the next visit anew: those that are due already would be forgotten, and
+        // less would be asked for whenever this thread is late.
+        while let Some(due_us) = self.arrivals.take_due(now_us) {
+            self.begin_visit(due_us);
+        }
+        self.arrivals.set_rate(visits_per_s, now_us);
+        let plan = &self.shared.plan;
         let robots = per_s * plan.time_scale / plan.workload.requests_per_s_per_robot();
         let mut surplus = Vec::new();
         self.crowd.resize(robots, &mut surplus);

@@ -38,10 +38,10 @@ fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     }
     let mut sum = Tally::default();
     seconds.iter().for_each(|second| sum.merge_later(second));
-    // Poisson: 1,000 ± 32 in all of them. A closed loop would have asked for 220.
+    // Poisson: 1,000 ± 32 in all of them. A closed loop would have asked for 320.
     let due_per_s = sum.due as f64 * 1e6 / sum.period_us as f64;
     assert!((160.0..240.0).contains(&due_per_s), "{due_per_s} due per second");
-    // Seen after 2 s of the stall, or somewhat more on a busy machine.
+    // Seen after 3 s of the stall, or somewhat less on a busy machine.
     let most = |of: fn(&Tally) -> u64| seconds.iter().map(of).max().unwrap_or(0);
     assert!(most(|second| second.backlog) > 250, "{seconds:?}");
     assert!(most(|second| second.waiting) > 230, "{seconds:?}");
@@ -51,7 +51,7 @@ fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     let response = sum.response();
     assert!(response.max_us() > 1_900_000, "the longest response took {} µs", response.max_us());
     assert!(response.percentile_us(99.0) > 1_500_000, "p99 is {} µs", response.percentile_us(99.0));
-    // Half of the requests come in the stall and wait for half of it on average: 0.6 s over all of
+    // 70 of 100 requests come in the stall and wait for half of it on average: 1.2 s over all of
     // them.
     assert!(response.mean_us() > 300_000.0, "the mean is {} µs", response.mean_us());
     // Nothing is lost: what was due was answered, but for the last few.
@@ -170,7 +170,7 @@ fn a_request_that_met_a_closing_connection_goes_again_on_a_new_one() {
     });
     let robots = Robots::start(plan("fixed-1k", server.address, 200.0)).unwrap();
     let seen = || server.seen.lock().unwrap().len() as u64;
-    let tally = run_until(&robots, |tally| tally.answers() > 100 && seen() > tally.sent);
+    let tally = run_until(&robots, |tally| tally.answers() > 100 && seen() > tally.sent + 20);
     let lost = tally.faults.get(&FaultKind::Disconnected).copied().unwrap_or(0);
     // Only first requests of new connections may be lost for good.
     assert!(lost < tally.connects, "{lost} lost on {} connections", tally.connects);

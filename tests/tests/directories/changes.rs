@@ -53,9 +53,9 @@ fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
             let ask = |index: usize| {
                 version(&world, index, if index.is_multiple_of(2) { RELOAD } else { &[] })
             };
-            let mut got: Vec<usize> = (0..6).map(ask).collect();
+            let mut got: Vec<usize> = (0..20).map(ask).collect();
             let is_read = figure(&world, "humboldt_store_rebuild_ratio", "a") == Some(1.0);
-            got.extend((6..OBJECTS).map(ask));
+            got.extend((20..OBJECTS).map(ask));
             let check = |world: &World, when: &str| {
                 wait_until_ready(world, &["a"]);
                 for (index, got) in got.iter().enumerate() {

@@ -387,7 +387,7 @@ mod tests {
         let to = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde");
         let limit = Duration::from_secs(2);
         let driven = Drive { limit, ..Drive::new(to, 5) }.work(to, None).unwrap();
-        assert!(driven.requests > 0 && driven.errors == 0 && driven.seconds >= 0.1, "{driven:?}");
+        assert!(driven.requests > 0 && driven.errors == 0 && driven.seconds >= 1.9, "{driven:?}");
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         let to = server_until(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", 1);
         let limit = Duration::from_secs(3);
         let driven = Drive { limit, connections: 4, ..Drive::new(to, 5) }.work(to, None).unwrap();
-        assert!(driven.requests >= 4 && driven.seconds >= 0.4, "{driven:?}");
+        assert!(driven.requests >= 4 && driven.seconds >= 2.9, "{driven:?}");
     }
 
     #[test]

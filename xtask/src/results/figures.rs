@@ -84,6 +84,7 @@ pub(super) fn over_base((per_s, is_bound): Bounded, base: Option<Bounded>) -> St
 /// smaller or larger. Nothing if both found none: it may be both.
 pub(super) fn bound_ratio(are_bound: (bool, bool), factor: Option<f64>) -> String {
     match are_bound {
+        _ if factor.is_none() => NOTHING.to_owned(),
         (true, true) => NOTHING.to_owned(),
         (true, false) => format!("≤ {}", ratio(factor)),
         (false, is_bound) => at_least(is_bound, &ratio(factor)),

@@ -113,34 +113,44 @@ pub(super) fn mended(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
+/// The steps of a subject.
+#[derive(Default)]
+struct Steps<'a> {
+    subject: &'a str,
+    /// Whether each found no limit.
+    are_bound: Vec<bool>,
+    lines: Vec<[String; 4]>,
+}
+
 /// A table for each subject: every step beside the one before it and beside the first.
 pub(super) fn steps(inputs: &Inputs) -> Made {
     let Some(csv) = inputs.csv("tuning/steps.csv")? else { return Ok(None) };
-    let mut tables: Vec<(&str, Vec<bool>, Vec<[String; 4]>)> = Vec::new();
+    let mut tables: Vec<Steps<'_>> = Vec::new();
     for row in csv.rows() {
         let subject = row.text("subject")?;
-        let known = tables.iter().position(|(other, ..)| *other == subject);
+        let known = tables.iter().position(|steps| steps.subject == subject);
         let place = known.unwrap_or_else(|| {
-            tables.push((subject, Vec::new(), Vec::new()));
+            tables.push(Steps { subject, ..Steps::default() });
             tables.len() - 1
         });
-        let (_, bounds, lines) = &mut tables[place];
+        let steps = &mut tables[place];
         let is_bound = is_bound(&row, "limit_reached");
         let over = |base: Option<&bool>, figure| match base {
             Some(base) => bound_ratio((*base, is_bound), figure),
             // The first one has 1 over itself.
             None => ratio(figure),
         };
-        lines.push([
+        let line = [
             or_nothing(row.text("step")?),
             with_hits(&at_least(is_bound, &per_s(row.number("per_s")?)), row.number("hit_ratio")?),
-            over(bounds.last(), row.number("over_previous")?),
-            over(bounds.first(), row.number("over_first")?),
-        ]);
-        bounds.push(is_bound);
+            over(steps.are_bound.last(), row.number("over_previous")?),
+            over(steps.are_bound.first(), row.number("over_first")?),
+        ];
+        steps.lines.push(line);
+        steps.are_bound.push(is_bound);
     }
     let mut text = String::new();
-    for (subject, _, mut rows) in tables {
+    for Steps { subject, lines: mut rows, .. } in tables {
         rows.push(all_steps());
         let rows = table(["step", "#answers/s · hits", "#× previous", "#× first"], rows);
         text += &format!("**{subject}**\n\n{rows}\n");
@@ -203,6 +213,7 @@ mod tests {
             squid:aufs,noatime,75,0.5,1.5,1.5,1\n\
             squid:aufs,ext4,100,0.5,1.33,2,0\n\
             squid:aufs,memory,100,0.5,1,2,0\n\
+            squid:aufs,logs,,,,,\n\
             humboldt:ufs,as it comes,1000,0.5,,1,0\n";
         let (_folder, inputs) = inputs(&[("tuning/steps.csv", csv)]);
         let text = steps(&inputs).unwrap().unwrap();
@@ -212,6 +223,7 @@ mod tests {
         // Where no limit was found a factor may be larger, or anything.
         assert_eq!(cells(&text, "ext4"), ["≥ 100 · 50.0 %", "≥ 1.33", "≥ 2.00"]);
         assert_eq!(cells(&text, "memory"), ["≥ 100 · 50.0 %", "–", "≥ 2.00"]);
+        assert_eq!(cells(&text, "logs")[1..], ["–", "–"], "not run yet");
         assert!(text.contains("≥ 1,000 · 50.0 % | "), "{text}");
         assert_eq!(cells(&text, "published: about 50 to over 100 requests/s"), ["–", "–", "2.00"]);
         assert_eq!(text.matches("published").count(), 2);

@@ -34,18 +34,22 @@ fn the_server_thinks_as_long_as_the_workload_says() {
     let running =
         World { think: "uniform(1 s, 9 s)", time_scale: 0.01, ..World::default() }.start();
     let (path, mut client) = (running.path(page(1)), Client::connect(running.address()));
+    let mut asks = 0;
     for id in 1..6_u64 {
         let due_us = running.workload.think_us(crate::world::SEED, id) / 100;
         assert!(due_us >= 10_000, "{due_us}");
         assert_takes(due_us / 1000, "think time", || {
+            asks += 1;
             time(|| {
                 client.ask("GET", &path, &format!("Lab-Request: {id:016x}\r\n"));
             })
         });
     }
     let tally = running.origin.sample();
-    assert!(tally.lag.count() >= 5);
-    assert!(tally.lag.percentile_us(50.0) < 400_000, "{}", tally.lag.percentile_us(50.0));
+    assert_eq!(tally.lag.count(), asks);
+    // The lag is that behind the think time of 10 to 90 ms: on a busy machine of one answer.
+    let least_us = tally.lag.percentile_us(1.0);
+    assert!(least_us < 10_000, "{least_us}");
     assert_takes(0, "health", || time(|| assert_eq!(client.get("/health").status, 200)));
 }
 

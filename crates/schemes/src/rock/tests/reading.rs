@@ -410,14 +410,19 @@ fn no_more_writes_than_the_rate_allows() {
     let mut place = Place::new(64 << 20);
     place.options.own.max_swap_rate = Some(50);
     let rock = place.open();
+    let mut commits_s = 0.0;
     let outcomes = run(async {
         let mut commits = Vec::new();
+        let start = std::time::Instant::now();
         for i in 0..100 {
             let url = format!("http://rate/{i}");
             let mut writer = rock.create(record(&url, 1), Some(100)).await.expect("create");
             writer.write(0, &[&body(&url, 1, 0, 100)]).await.expect("write");
             commits.push(tokio::task::spawn_local(writer.commit(Some(100))));
         }
+        // As long as nobody waits, none of them is asked for its turn.
+        tokio::task::yield_now().await;
+        commits_s = start.elapsed().as_secs_f64();
         let mut outcomes = Vec::new();
         for commit in commits {
             outcomes.push(commit.await.expect("no panic"));
@@ -429,9 +434,10 @@ fn no_more_writes_than_the_rate_allows() {
         outcomes.iter().filter(|o| matches!(o, Err(SchemeError::Busy("max-swap-rate")))).count()
             as u64;
     // A burst of a tenth of a second, the writes that may wait a second, and those of the time
-    // that a busy machine takes between the first and the last.
+    // between the first and the last.
+    let most = 62 + (50.0 * commits_s) as u64;
     assert!(
-        (50..=75).contains(&stored) && stored + refused == 100,
+        (50..=most).contains(&stored) && stored + refused == 100,
         "{stored} stored, {refused} refused"
     );
     let stats = rock.stats();
