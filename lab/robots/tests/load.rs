@@ -143,6 +143,24 @@ fn a_change_of_load_takes_effect_both_ways_and_surplus_connections_close() {
     assert_eq!(robots.stop().due, 0);
 }
 
+/// Bundled requests are due for a while before they are sent. A load that is set again meanwhile,
+/// as after every sample, forgets none of them.
+#[test]
+fn what_is_due_when_the_load_is_set_is_asked_for() {
+    const LOAD_PER_S: f64 = 5_000.0;
+    let server = Server::start(workload("fixed-1k"), |_, reply| Deed::Say(reply.bytes()));
+    let mut settings = plan("fixed-1k", server.address, LOAD_PER_S);
+    settings.bundle_us = 10_000;
+    let robots = Robots::start(settings).unwrap();
+    for _ in 0..200 {
+        thread::sleep(Duration::from_millis(10));
+        robots.set_load(LOAD_PER_S);
+    }
+    let tally = robots.stop();
+    let due_per_s = tally.due as f64 * 1e6 / tally.period_us as f64;
+    assert!((4_000.0..6_000.0).contains(&due_per_s), "{due_per_s} due per second");
+}
+
 #[test]
 fn the_backlog_has_an_end_and_what_is_beyond_it_counts() {
     let server = Server::start(workload("fixed-1k"), |_, _| Deed::Silence);
