@@ -284,6 +284,33 @@ impl Proxy {
         self.text("output")
     }
 
+    /// How often it has taken over a new configuration: on all cores, and with its directories.
+    #[must_use]
+    pub fn reconfigurations(&self) -> usize {
+        self.text("cache.log").matches("Reconfigured, generation").count()
+    }
+
+    /// Waits until it has done so. A new answer before is that of one core.
+    ///
+    /// # Panics
+    /// After [`LIMIT`].
+    #[track_caller]
+    pub fn wait_for_reconfigurations(&self, times: usize) {
+        until("the new configuration", || (self.reconfigurations() >= times).then_some(()));
+    }
+
+    /// Takes over other configuration lines, and waits until that is done.
+    ///
+    /// # Panics
+    /// After [`LIMIT`].
+    #[track_caller]
+    pub fn reconfigure(&self, lines: &str) {
+        let before = self.reconfigurations();
+        self.write_configuration("", lines);
+        self.signal(Signal::HUP);
+        self.wait_for_reconfigurations(before + 1);
+    }
+
     /// Waits for a line of access.log that contains `part`, and returns it.
     ///
     /// # Panics

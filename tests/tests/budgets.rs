@@ -4,7 +4,6 @@ use humboldt_tests::proxy::{self, open_folder};
 use humboldt_tests::scripts::Scripts;
 use humboldt_tests::wait::{Gate, LIMIT, until};
 use humboldt_tests::{Client, Origin, Reply, Response, WEB_SOCKET, World};
-use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -337,21 +336,14 @@ fn a_reconfiguration_keeps_what_was_used_under_lines_that_stay() {
     let world = world(lines);
     let _ = get_from(&world, 1, "/a").expect(200);
     let _ = get_from(&world, 1, "/a").expect(200);
-    let reload = |lines: &str, times: usize| {
-        world.proxy.write_configuration("", lines);
-        world.proxy.signal(Signal::HUP);
-        until("a reconfiguration", || {
-            (world.proxy.text("cache.log").matches("Reconfigured").count() >= times).then_some(())
-        });
-    };
     // Another line before it, and another place in the file.
-    reload(&format!("acl vip src 127.0.0.9\nclient_budget none vip\n{lines}"), 1);
+    world.proxy.reconfigure(&format!("acl vip src 127.0.0.9\nclient_budget none vip\n{lines}"));
     let _ = get_from(&world, 1, "/a").expect(429);
     // Other words are another budget.
-    reload("client_budget requests=3/day\n", 2);
+    world.proxy.reconfigure("client_budget requests=3/day\n");
     assert_eq!(world.metric("humboldt_client_budgets "), 0);
     let _ = get_from(&world, 1, "/a").expect(200);
-    reload("", 3);
+    world.proxy.reconfigure("");
     for _ in 0..5 {
         let _ = get_from(&world, 1, "/a").expect(200);
     }

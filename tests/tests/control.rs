@@ -29,7 +29,7 @@ fn a_log_on_a_pipe_that_nobody_reads_hinders_neither_start_nor_reload_nor_rotati
     world.proxy.signal(Signal::USR1);
     wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
     world.proxy.signal(Signal::HUP);
-    wait::until("a reload", || world.proxy.output().contains("Reconfigured").then_some(()));
+    world.proxy.wait_for_reconfigurations(1);
     let _ = world.get("/a").expect(200);
     // A reader that comes now gets the lines from now on.
     let reader = File::options().read(true).write(true).open(&pipe).expect("a reader");
@@ -104,8 +104,7 @@ fn requests_are_answered_and_signals_obeyed_while_a_long_list_is_read() {
             None
         }
     });
-    // That was one core's answer.
-    wait::until("all cores", || world.proxy.output().contains("Reconfigured").then_some(()));
+    world.proxy.wait_for_reconfigurations(1);
     assert_eq!(client.request("GET", &world.target("/listed"), &[], b"").response().status(), 403);
     let _ = world.get("/a").expect(200);
 }

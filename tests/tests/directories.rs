@@ -5,8 +5,7 @@
 mod changes;
 
 use humboldt_tests::wait::{start, until};
-use humboldt_tests::{Client, Proxy, Reply, World, servers};
-use rustix::process::Signal;
+use humboldt_tests::{Client, Reply, World, servers};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -81,15 +80,6 @@ fn count(world: &World, part: &str) -> usize {
 fn says_once(world: &World, part: &str) {
     until(part, || (count(world, part) > 0).then_some(()));
     assert_eq!(count(world, part), 1, "{part}");
-}
-
-/// Takes over other configuration lines, and waits until that is done.
-fn reconfigure(world: &World, lines: &str) {
-    let reconfigured = |proxy: &Proxy| proxy.text("cache.log").matches("Reconfigured").count();
-    let before = reconfigured(&world.proxy);
-    world.proxy.write_configuration("", lines);
-    world.proxy.signal(Signal::HUP);
-    until("the reconfiguration", || (reconfigured(&world.proxy) > before).then_some(()));
 }
 
 /// Clients that ask for objects in turn until they are told to stop. Every answer must be right.
@@ -225,13 +215,13 @@ fn a_directory_leaves_and_comes_back_with_its_content_while_requests_go_on() {
         (0..30).for_each(|index| assert!(!fetch(&world, index, 3_000)));
         let load = Load::start(&world, 30, 3_000);
         load.go_on();
-        reconfigure(&world, &only_a);
+        world.proxy.reconfigure(&only_a);
         load.go_on();
         assert_eq!(figure(&world, "humboldt_store_down", "b"), None, "out of the configuration");
         for index in 0..4 {
             _ = world.ask("PURGE", &format!("/5000/{index}"), &[]);
         }
-        reconfigure(&world, &both);
+        world.proxy.reconfigure(&both);
         load.go_on();
         wait_until_ready(&world, &["a", "b"]);
         until("its content", || {
@@ -269,7 +259,7 @@ fn a_directory_is_resized_under_load_and_the_other_is_not_touched() {
         let load = Load::start(&world, 60, 20_000);
         for mbytes in [40, 10, 20] {
             let written = reads();
-            reconfigure(&world, &lines(mbytes));
+            world.proxy.reconfigure(&lines(mbytes));
             assert!(reads() >= written, "{scheme}: b was opened anew");
             // Those who are still at the old one hold it up.
             until("its new size", || {
@@ -327,7 +317,7 @@ fn a_directory_that_becomes_unwritable_goes_out_of_service_once_and_is_tried_aga
     assert!(!is_hit(&world, 8, 5_000));
     let _ = world.ask("PURGE", "/5000/8", &[]).expect(500);
     set_mode(&world.proxy.path("a"), 0o755);
-    reconfigure(&world, &lines);
+    world.proxy.reconfigure(&lines);
     wait_until_ready(&world, &["a", "b"]);
     let _ = world.ask("PURGE", "/5000/8", &[]).expect(404);
     let before = objects(&world, "a");
@@ -346,13 +336,13 @@ fn a_directory_in_use_by_another_process_is_left_out_until_it_is_free() {
             shared.display()
         );
         let world = World::forward("");
-        reconfigure(&world, &lines);
+        world.proxy.reconfigure(&lines);
         says_once(&world, "in use by another process");
         wait_until_ready(&world, &["own"]);
         assert!(!fetch(&world, 1, 5_000));
         wait_for_objects(&world, &["own"], 1);
         holder.proxy.stop();
-        reconfigure(&world, &lines);
+        world.proxy.reconfigure(&lines);
         says_once(&world, "in use by another process");
         says_once(&world, "going on without it");
     }
@@ -423,7 +413,7 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
         "store_dir_select_algorithm round-robin\ncache_dir ufs {{dir}}/full/a 20 2 2\n\
          cache_dir ufs {{dir}}/b 20 2 2\n{NO_MEMORY}"
     );
-    reconfigure(&world, &lines);
+    world.proxy.reconfigure(&lines);
     wait_until_ready(&world, &["full/a", "b"]);
     (0..40).for_each(|index| assert!(!fetch(&world, index, 50_000)));
     says_once(&world, "storing less than configured");
@@ -436,7 +426,7 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
     assert!((5..=10).contains(&in_full) && written(&world, "full/a") > in_full, "{in_full}");
     assert!((20..25).contains(&in_other), "{in_other}");
     mount.remount("size=20m");
-    reconfigure(&world, &lines);
+    world.proxy.reconfigure(&lines);
     wait_until_ready(&world, &["full/a"]);
     let before = objects(&world, "full/a");
     (1_000..1_010).for_each(|index| assert!(!fetch(&world, index, 5_000)));
@@ -455,12 +445,12 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
         let lines = format!(
             "cache_dir {scheme} {{dir}}/mount/a 20 4 4\ncache_dir {scheme} {{dir}}/b 20 4 4\n{NO_MEMORY}"
         );
-        reconfigure(&world, &lines);
+        world.proxy.reconfigure(&lines);
         says_once(&world, "going on without it");
         wait_until_ready(&world, &["b"]);
         assert!(!fetch(&world, 1, 5_000));
         mount.remount("rw");
-        reconfigure(&world, &lines);
+        world.proxy.reconfigure(&lines);
         wait_until_ready(&world, &["mount/a", "b"]);
         says_once(&world, "going on without it");
         assert!(world.proxy.stop().success()); // before its file system goes
@@ -480,7 +470,7 @@ fn a_device_that_fails_costs_its_directory_and_nothing_else() {
         "store_dir_select_algorithm round-robin\ncache_dir ring {{dir}}/mount/a 100 page-cache=off\n\
          cache_dir ring {{dir}}/b 100\n{NO_MEMORY}"
     );
-    reconfigure(&world, &lines);
+    world.proxy.reconfigure(&lines);
     wait_until_ready(&world, &["mount/a", "b"]);
     Mount::cut_off(&image, 1 << 20);
     let mut index = 0;

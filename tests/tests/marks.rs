@@ -5,7 +5,6 @@
 use humboldt_tests::spaces::{in_a_namespace, ip, set_filter};
 use humboldt_tests::wait::until;
 use humboldt_tests::{Reply, World};
-use rustix::process::Signal;
 use std::process::Command;
 
 /// Counts packets of the proxy. `ORIGIN` and `PROXY` are ports.
@@ -112,9 +111,7 @@ fn marked_packets() {
     client.request("GET", &world.target("/secret"), &[], b"");
     let _ = client.response().expect(200);
     // By source.
-    world.proxy.write_configuration("", "qos_flows tos local-hit=0x50 disable-preserve-miss\n");
-    world.proxy.signal(Signal::HUP);
-    until("the new rules", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
+    world.proxy.reconfigure("qos_flows tos local-hit=0x50 disable-preserve-miss\n");
     world.origin.on("/kept", Reply::ok("x").cachable(60));
     let _ = world.get("/kept").expect(200);
     assert_eq!(count("client_hit"), 0);
@@ -130,9 +127,7 @@ fn no_capability() {
     world.origin.on("/a", Reply::ok("x"));
     let rules = "tcp_outgoing_mark 0x10\nmark_client_packet 1\nmark_client_connection 1\n\
                  acl known client_connection_mark 1\nacl b urlpath_regex ^/b\nhttp_access deny b known\n";
-    world.proxy.write_configuration("", rules);
-    world.proxy.signal(Signal::HUP);
-    until("the new rules", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
+    world.proxy.reconfigure(rules);
     for _ in 0..3 {
         let _ = world.get("/a").expect(200);
     }

@@ -194,8 +194,7 @@ fn custom_pages_have_their_status_and_are_read_again() {
     fs::write(folder.path().join("ERR_DNS_FAIL"), "no name: %z\n").expect("a template");
     world.proxy.signal(Signal::HUP);
     until("the new page", || (world.get("/own").text() == "another page\n").then_some(()));
-    // That was one core's answer.
-    until("all cores", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
+    world.proxy.wait_for_reconfigurations(1);
     assert!(
         ask(world.proxy.address(), "http://no-such-name.invalid/", &[])
             .text()

@@ -6,7 +6,7 @@ mod events;
 #[path = "purge/load.rs"]
 mod load;
 
-use events::{reconfigure, wait_for_writes, wait_until_ready};
+use events::{wait_for_writes, wait_until_ready};
 use humboldt_tests::wait::{Gate, until};
 use humboldt_tests::{Reply, World};
 use std::fs::{self, File, Permissions};
@@ -576,9 +576,9 @@ fn a_directory_that_was_away_comes_back_without_what_was_purged() {
             wait_until_stored(&world, &format!("/{number}"));
         }
         wait_for_writes(&world, 10);
-        reconfigure(&world, &both.replace(away, ""));
+        world.proxy.reconfigure(&both.replace(away, ""));
         purge(&world, "/", TAG);
-        reconfigure(&world, &both);
+        world.proxy.reconfigure(&both);
         wait_until_stored(&world, "/8");
         wait_until_stored(&world, "/9");
         (0..8)

@@ -30,8 +30,7 @@ fn lines(scripts: &Scripts, decides: &str, rewrites: &str) -> String {
 
 /// Takes the configuration over, by a signal or by the command.
 fn reload(world: &World, lines: &str, by_command: bool) {
-    let count = || world.proxy.text("cache.log").matches("Reconfigured").count();
-    let before = count();
+    let before = world.proxy.reconfigurations();
     world.proxy.write_configuration("", lines);
     match by_command {
         true => {
@@ -40,7 +39,7 @@ fn reload(world: &World, lines: &str, by_command: bool) {
         }
         false => world.proxy.signal(Signal::HUP),
     }
-    until("the new configuration", || (count() > before).then_some(()));
+    world.proxy.wait_for_reconfigurations(before + 1);
 }
 
 /// The processes of a script that run.

@@ -55,15 +55,6 @@ fn wait_for_line(world: &World, wanted: &str) {
     });
 }
 
-/// Takes a new configuration over.
-fn reload(world: &World, lines: &str) {
-    let count = || world.proxy.text("cache.log").matches("Reconfigured, generation").count();
-    let before = count();
-    world.proxy.write_configuration("", lines);
-    world.proxy.signal(Signal::HUP);
-    until("the new configuration", || (count() > before).then_some(()));
-}
-
 #[test]
 fn each_line_counts_its_decisions() {
     let rules = "acl bad urlpath_regex ^/bad\nacl other urlpath_regex ^/other\n\
@@ -97,13 +88,10 @@ fn each_line_counts_its_decisions() {
     assert!(rules.starts_with("Configuration: generation 1, in force since "), "{rules}");
 
     // A line that stays goes on counting, wherever it stands now; a new one begins.
-    reload(
-        &world,
-        &format!(
-            "{LOG}# one line more\nacl bad urlpath_regex ^/bad\n\
+    world.proxy.reconfigure(&format!(
+        "{LOG}# one line more\nacl bad urlpath_regex ^/bad\n\
                              http_access allow manager\nhttp_access deny bad\n"
-        ),
-    );
+    ));
     let _ = world.get("/bad/3").expect(403);
     let metrics = page(&world.proxy, "metrics");
     let count = |line: &str| metric(&metrics, "rule_decisions_total", "http_access", words(line));
@@ -140,7 +128,7 @@ fn a_demand_for_a_login_names_its_rule() {
         passwords.display()
     );
     world.origin.on("/", Reply::ok("x"));
-    reload(&world, &lines);
+    world.proxy.reconfigure(&lines);
     let place = place(&world.proxy, "allow users");
     let answer = world.get("/").expect(407);
     let status = answer.field("Proxy-Status").expect("the field");
@@ -375,9 +363,11 @@ fn a_reconfiguration_closes_the_tunnels_that_it_refuses_if_it_says_so() {
     );
     // By default tunnels go on.
     let by_name = "acl named dstdomain localhost\n";
-    reload(&world, &format!("{LOG}{by_name}http_access deny named\n"));
+    world.proxy.reconfigure(&format!("{LOG}{by_name}http_access deny named\n"));
     assert!(goes_on(&mut first, &host) && goes_on(&mut second, &host));
-    reload(&world, &format!("{LOG}{by_name}close_refused_tunnels on\nhttp_access deny named\n"));
+    world
+        .proxy
+        .reconfigure(&format!("{LOG}{by_name}close_refused_tunnels on\nhttp_access deny named\n"));
     assert!(second.closes(), "the refused one");
     assert!(goes_on(&mut first, &host), "the other one");
     let (file, port) = (world.proxy.configuration(), world.origin.address().port());
@@ -389,12 +379,9 @@ fn a_reconfiguration_closes_the_tunnels_that_it_refuses_if_it_says_so() {
         "{metrics}"
     );
     // By the address that it leads to, also if the rules name it only now.
-    reload(
-        &world,
-        &format!(
-            "{LOG}close_refused_tunnels on\nacl here dst 127.0.0.0/8\nhttp_access deny CONNECT here\n"
-        ),
-    );
+    world.proxy.reconfigure(&format!(
+        "{LOG}close_refused_tunnels on\nacl here dst 127.0.0.0/8\nhttp_access deny CONNECT here\n"
+    ));
     assert!(first.closes());
     assert!(
         metric_of_core(&page(&world.proxy, "squid-internal-mgr/rules"), "deny CONNECT here") >= 1
@@ -426,19 +413,19 @@ fn tunnels_by_upgrade_are_judged_by_what_has_opened_them() {
     });
     let on = "close_refused_tunnels on\n";
     let mut client = websocket(&world);
-    reload(&world, &format!("{LOG}{on}http_access allow all\n"));
+    world.proxy.reconfigure(&format!("{LOG}{on}http_access allow all\n"));
     assert_eq!(client.send("hello").bytes(5), b"HELLO");
     // The GET may still be made; a tunnel may not.
-    reload(&world, &format!("{LOG}{on}http_access deny CONNECT\nhttp_access allow all\n"));
+    world.proxy.reconfigure(&format!("{LOG}{on}http_access deny CONNECT\nhttp_access allow all\n"));
     assert!(client.closes());
     let file = world.proxy.configuration();
     let line = place(&world.proxy, "http_access deny CONNECT").replace("squid.conf", &file);
     wait_for_line(&world, &format!("GET {} 101 {line} - 1", world.target("/socket")));
     // By the protocol's own rules.
     let named = "http_upgrade_request_protocols websocket";
-    reload(&world, &format!("{LOG}{on}{named} allow all\nhttp_access allow all\n"));
+    world.proxy.reconfigure(&format!("{LOG}{on}{named} allow all\nhttp_access allow all\n"));
     let mut client = websocket(&world);
-    reload(&world, &format!("{LOG}{on}{named} deny all\nhttp_access allow all\n"));
+    world.proxy.reconfigure(&format!("{LOG}{on}{named} deny all\nhttp_access allow all\n"));
     assert!(client.closes());
 }
 
@@ -452,13 +439,13 @@ fn the_url_that_a_client_has_sent_is_judged_again_not_the_rewritten_one() {
         "{LOG}url_rewrite_program {rewriter}\nurl_rewrite_children 1\n\
          close_refused_tunnels on\nacl sent dstdomain sent.invalid\n"
     );
-    reload(&world, &format!("{lines}http_access allow all\n"));
+    world.proxy.reconfigure(&format!("{lines}http_access allow all\n"));
     let mut client = tunnel(&world, "sent.invalid:443");
     // The rewritten URL would not be let in.
-    reload(&world, &format!("{lines}http_access allow sent\nhttp_access deny all\n"));
+    world.proxy.reconfigure(&format!("{lines}http_access allow sent\nhttp_access deny all\n"));
     let _ = world.get("/").expect(403);
     assert!(goes_on(&mut client, &host), "permitted as it was sent");
-    reload(&world, &format!("{lines}http_access deny sent\nhttp_access allow all\n"));
+    world.proxy.reconfigure(&format!("{lines}http_access deny sent\nhttp_access allow all\n"));
     assert!(client.closes());
     let _ = page(&world.proxy, "metrics");
 }
@@ -477,11 +464,13 @@ fn a_helper_without_an_answer_at_a_reload_does_not_close_what_it_permits() {
         "{LOG}close_refused_tunnels on\nexternal_acl_type h ttl=0 children-max=1 %DST {helper}\n\
          acl x external h\n"
     );
-    reload(&world, &format!("{lines}http_access allow CONNECT x\nhttp_access allow !CONNECT\n"));
+    world
+        .proxy
+        .reconfigure(&format!("{lines}http_access allow CONNECT x\nhttp_access allow !CONNECT\n"));
     until("an answer", || (scripts.asked("h").len() > 6).then_some(()));
     assert!(goes_on(&mut client, &host));
     assert!(goes_on(&mut client, &host));
-    reload(&world, &format!("{LOG}close_refused_tunnels on\nhttp_access deny CONNECT\n"));
+    world.proxy.reconfigure(&format!("{LOG}close_refused_tunnels on\nhttp_access deny CONNECT\n"));
     assert!(client.closes());
 }
 
@@ -495,7 +484,7 @@ fn what_is_drawn_for_a_tunnel_stays_so() {
         )
     };
     let world = world("");
-    reload(&world, &lines(0));
+    world.proxy.reconfigure(&lines(0));
     let host = world.host();
     // Until four are let in: each is by one half.
     let mut tunnels = Vec::new();
@@ -508,7 +497,7 @@ fn what_is_drawn_for_a_tunnel_stays_so() {
         (tunnels.len() == 4).then_some(())
     });
     for n in 1..5 {
-        reload(&world, &lines(n));
+        world.proxy.reconfigure(&lines(n));
         assert!(tunnels.iter_mut().all(|tunnel| goes_on(tunnel, &host)), "reload {n}");
     }
 }
@@ -528,10 +517,10 @@ fn a_tunnel_through_a_parent_is_judged_again_by_its_own_host() {
     let mut client = tunnel(&world, &at);
     // The address of the parent is not that of the server.
     let far = "acl far dst 192.0.2.0/24\nhttp_access deny far\n";
-    reload(&world, &lines(&format!("{far}http_access allow all\n")));
+    world.proxy.reconfigure(&lines(&format!("{far}http_access allow all\n")));
     assert!(goes_on(&mut client, &at) && goes_on(&mut client, &at));
     let named = "acl named dstdomain localhost\nhttp_access deny CONNECT named\n";
-    reload(&world, &lines(named));
+    world.proxy.reconfigure(&lines(named));
     assert!(client.closes());
     let file = world.proxy.configuration();
     let line = place(&world.proxy, "deny CONNECT named").replace("squid.conf", &file);
@@ -549,7 +538,7 @@ fn a_tunnel_whose_rules_never_answer_is_closed() {
         "{LOG}close_refused_tunnels on\nexternal_acl_type h ttl=0 children-max=1 %DST {helper}\n\
          acl x external h\nhttp_access allow CONNECT x\nhttp_access allow !CONNECT\n"
     );
-    reload(&world, &lines);
+    world.proxy.reconfigure(&lines);
     // It goes on while they are asked again, for half a minute.
     assert!(goes_on(&mut client, &host));
     until_within(Duration::from_secs(90), "the rules to be given up", || {
@@ -590,7 +579,7 @@ fn a_broken_file_changes_nothing_and_says_so_everywhere() {
     let metrics = page(&world.proxy, "metrics");
     assert!(metrics.contains("\nhumboldt_configuration_generation 1\n"), "{metrics}");
     assert!(metrics.contains("\nhumboldt_failed_reconfigurations_total 1\n"), "{metrics}");
-    reload(&world, LOG);
+    world.proxy.reconfigure(LOG);
     let _ = world.get("/bad").expect(404);
     let rules = page(&world.proxy, "squid-internal-mgr/rules");
     assert!(

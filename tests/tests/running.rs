@@ -238,8 +238,7 @@ fn hup_reads_the_configuration_again_and_drops_no_connection() {
             .try_response_to("GET")?;
         (answer.status() == 403).then_some(())
     });
-    // That was one core's answer.
-    until("all cores", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
+    world.proxy.wait_for_reconfigurations(1);
     gate.open();
     assert_eq!(slow.bytes(10), b"helloworld");
     assert_eq!(kept.request("GET", &world.target("/secret"), &[], b"").response().status(), 403);

@@ -280,11 +280,7 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
         let lines = format!(
             "cache_dir {scheme} {{dir}}/cache 500 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\n"
         );
-        world.proxy.write_configuration("", &lines);
-        world.proxy.signal(rustix::process::Signal::HUP);
-        until("the reload", || {
-            world.proxy.text("cache.log").contains("Reconfigured").then_some(())
-        });
+        world.proxy.reconfigure(&lines);
         whole.read_to(bytes);
         part.read_to(62_000_000);
         // A directory is closed, and opened again, after its last reader.

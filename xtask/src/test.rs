@@ -115,12 +115,8 @@ fn tests(root: &Path) -> Outcome<String> {
     if status.success() && counts.failed == 0 {
         return Ok(text);
     }
-    let failures: String = counts
-        .failures
-        .iter()
-        .flat_map(|lines| lines.split('\n'))
-        .fold(String::new(), |all, line| all + "\n    " + line);
-    Err(if failures.is_empty() { text } else { format!("{text}:{failures}") }.into())
+    let failures = counts.failures.join("\n").replace('\n', "\n    ");
+    Err(if failures.is_empty() { text } else { format!("{text}:\n    {failures}") }.into())
 }
 
 /// Lines of the message of a failed test that the summary repeats.

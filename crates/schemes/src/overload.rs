@@ -72,9 +72,6 @@ pub(crate) struct Turns {
     waits: AtomicU64,
     /// Hits that were given up after [`WAIT_MAX`].
     late_hits: AtomicU64,
-    /// Nobody's time is up, for tests.
-    #[cfg(test)]
-    is_patient: std::sync::atomic::AtomicBool,
 }
 
 /// How much of the first half of a queue is taken.
@@ -129,7 +126,7 @@ struct Line {
     places: VecDeque<Kept>,
     /// Sum of these places.
     kept: u64,
-    /// Places do not lapse, for tests.
+    /// Nobody's time is up, and places do not lapse, for tests.
     #[cfg(test)]
     is_patient: bool,
 }
@@ -176,8 +173,6 @@ impl Turns {
             queue: Arc::new(Queue { room, limit, line: Mutex::default() }),
             waits: AtomicU64::default(),
             late_hits: AtomicU64::default(),
-            #[cfg(test)]
-            is_patient: Default::default(),
         }
     }
 
@@ -193,13 +188,12 @@ impl Turns {
     /// for events.
     #[cfg(test)]
     pub(crate) fn be_patient(&self) {
-        self.is_patient.store(true, Ordering::Relaxed);
         self.queue.line.lock().is_patient = true;
     }
 
     fn wait_max(&self) -> Duration {
         #[cfg(test)]
-        if self.is_patient.load(Ordering::Relaxed) {
+        if self.queue.line.lock().is_patient {
             return 600 * WAIT_MAX;
         }
         WAIT_MAX

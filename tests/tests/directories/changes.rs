@@ -1,8 +1,7 @@
 //! Harm that a reconfiguration or a crash must not do to requests of the same time.
 
 use super::{
-    NO_MEMORY, SCHEMES, body, count, fetch, figure, is_hit, reconfigure, wait_for_objects,
-    wait_until_ready,
+    NO_MEMORY, SCHEMES, body, count, fetch, figure, is_hit, wait_for_objects, wait_until_ready,
 };
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Reply, World};
@@ -49,7 +48,7 @@ fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
             world.proxy.write_configuration("", NO_MEMORY);
             world.proxy.launch();
             serve_version(&world, OBJECTS, newest);
-            reconfigure(&world, &lines);
+            world.proxy.reconfigure(&lines);
             let ask = |index: usize| {
                 version(&world, index, if index.is_multiple_of(2) { RELOAD } else { &[] })
             };
@@ -130,7 +129,7 @@ fn reads_to_the_end(scheme: &str) {
     };
 
     let reader = SlowReader::start(&world, 0, BYTES);
-    reconfigure(&world, &lines(160));
+    world.proxy.reconfigure(&lines(160));
     waits_for_closing(reader, "resized");
     until("its new size", || {
         let capacity = figure(&world, "humboldt_store_capacity_bytes", "a")?;
@@ -139,7 +138,7 @@ fn reads_to_the_end(scheme: &str) {
     wait_until_ready(&world, &["a"]);
 
     let reader = SlowReader::start(&world, 0, BYTES);
-    reconfigure(&world, &other);
+    world.proxy.reconfigure(&other);
     assert_eq!(
         figure(&world, "humboldt_store_down", "a"),
         None,
@@ -147,11 +146,11 @@ fn reads_to_the_end(scheme: &str) {
     );
     waits_for_closing(reader, "removed");
 
-    reconfigure(&world, &lines(160));
+    world.proxy.reconfigure(&lines(160));
     wait_until_ready(&world, &["a"]);
     let reader = SlowReader::start(&world, 0, BYTES);
-    reconfigure(&world, &other);
-    reconfigure(&world, &lines(160));
+    world.proxy.reconfigure(&other);
+    world.proxy.reconfigure(&lines(160));
     wait_until_ready(&world, &["a"]);
     assert!(is_hit(&world, 0, BYTES), "{scheme}: back at once");
     assert_eq!(count(&world, &closed), 2, "{scheme}: it was never closed");

@@ -2,7 +2,6 @@
 
 use humboldt_tests::World;
 use humboldt_tests::wait::until;
-use rustix::process::Signal;
 
 /// A figure, of each directory where there are several.
 fn figures(world: &World, metric: &str) -> Vec<f64> {
@@ -25,13 +24,4 @@ pub(super) fn wait_for_writes(world: &World, count: usize) {
         (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64)
             .then_some(())
     });
-}
-
-/// Takes over other configuration lines, and waits until that is done.
-pub(super) fn reconfigure(world: &World, lines: &str) {
-    let times = || world.proxy.text("cache.log").matches("Reconfigured").count();
-    let before = times();
-    world.proxy.write_configuration("", lines);
-    world.proxy.signal(Signal::HUP);
-    until("the reconfiguration", || (times() > before).then_some(()));
 }

@@ -138,7 +138,7 @@ fn row<'m>(
         let base = matrix.with_stores(subject, 1);
         let shown =
             group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()));
-        [shown, group.map_or_else(|| NOTHING.to_owned(), |group| group.over(base))]
+        [shown, Group::any_over(group, base)]
     });
     let [rate, share] = published;
     let ([squid, squid_share], [humboldt, humboldt_share], [ring, ring_share]) =

@@ -108,6 +108,11 @@ impl Group {
         over_base(bounded(self), base.map(bounded))
     }
 
+    /// The same of a group that there may not be.
+    pub(super) fn any_over(group: Option<&Self>, base: Option<&Self>) -> String {
+        group.map_or_else(|| NOTHING.to_owned(), |group| group.over(base))
+    }
+
     /// The mean, with marks of doubt, which the page explains.
     pub(super) fn shown(&self) -> String {
         let time_up = if self.is_time_up { "†" } else { "" };

@@ -283,8 +283,7 @@ fn others_of(inputs: &Inputs, experiment: &str) -> Made {
     let base = on_common_ground(&matrix, "squid:ufs");
     let rows = OTHERS.map(|subject| {
         let group = on_common_ground(&matrix, subject);
-        let factor = group.map_or_else(|| NOTHING.to_owned(), |group| group.over(base));
-        [subject.to_owned(), shown(group), factor]
+        [subject.to_owned(), shown(group), Group::any_over(group, base)]
     });
     Ok(Some(table(["subject", "#answers/s · hits", "#÷ Squid's ufs"], rows)))
 }
@@ -307,8 +306,7 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
         let group = |on: &str| matrix.mounted(&format!("{program}:{BASE}"), on, option);
         match file_system {
             GONE_FILE_SYSTEM => GONE.to_owned(),
-            _ => group(file_system)
-                .map_or_else(|| NOTHING.to_owned(), |own| own.over(group(BASE_FILE_SYSTEM))),
+            _ => Group::any_over(group(file_system), group(BASE_FILE_SYSTEM)),
         }
     };
     let rows = FILE_SYSTEMS.map(|(file_system, book_name)| {

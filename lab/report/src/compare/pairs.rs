@@ -161,14 +161,14 @@ impl Bound {
     }
 
     /// The factor with its mark; nothing if it may be anywhere.
-    fn marked(self, factor: &str) -> String {
+    fn marked(self, factor: Option<String>) -> String {
         let mark = match self {
             Self::None => "",
             Self::AtMost => "≤ ",
             Self::AtLeast => "≥ ",
             Self::Both => return NOTHING.to_owned(),
         };
-        if factor == NOTHING { NOTHING.to_owned() } else { format!("{mark}{factor}") }
+        factor.map_or(NOTHING.to_owned(), |factor| format!("{mark}{factor}"))
     }
 }
 
@@ -264,14 +264,11 @@ impl Compared {
     /// "1.53 (1.40–1.66)", with "≥" or "≤" where one of the two found no limit; nothing if none of
     /// them did.
     pub(super) fn factor(&self) -> String {
-        let factor = match self.ratio {
-            Some(Ratio { mean, .. }) if self.pairs < 2 => number(mean, 2),
-            Some(Ratio { mean, low, high }) => {
-                format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2))
-            }
-            None => NOTHING.to_owned(),
-        };
-        self.bound().marked(&factor)
+        let factor = self.ratio.map(|Ratio { mean, low, high }| match self.pairs {
+            0 | 1 => number(mean, 2),
+            _ => format!("{} ({}–{})", number(mean, 2), number(low, 2), number(high, 2)),
+        });
+        self.bound().marked(factor)
     }
 }
 
@@ -289,10 +286,8 @@ impl Course<'_> {
     /// The factor over another step, with its mark.
     fn over(&self, base: &Outcome) -> String {
         let (value, base_value) = (self.outcome.per_s.mean, base.per_s.mean);
-        if base_value <= 0.0 || value <= 0.0 {
-            return NOTHING.to_owned();
-        }
-        Bound::of(base, &self.outcome).marked(&number(value / base_value, 2))
+        let factor = (base_value > 0.0 && value > 0.0).then(|| number(value / base_value, 2));
+        Bound::of(base, &self.outcome).marked(factor)
     }
 
     /// The factor over the first one, which has 1 over itself.
