@@ -9,6 +9,7 @@ mod aufs;
 mod battery;
 mod beside;
 mod block;
+mod bounds;
 mod coss;
 mod dir_options;
 mod diskd;

@@ -2,19 +2,17 @@
 //! `tree`.
 //!
 //! A directory has up to `threads=` threads of its own, and bounds for what may be under way for
-//! them (`bounds`): beyond as many stores as the threads and the memory bear, an object is not
+//! them ([`Bounds`]): beyond as many stores as the threads and the memory bear, an object is not
 //! stored. A hit is a miss only beyond a larger number of operations that are under way, or done
 //! with an outcome that no task has fetched: a core that stands still does not pile up memory, nor
 //! does it soon block the requests of others. Before it comes to that, nothing is stored any more.
 //! Unlinking is never refused, but no eviction and no new store begins while [`CHORES_MAX`] files
 //! wait for it.
 
-mod bounds;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use self::bounds::{Bounds, Stores};
+use crate::bounds::{Bounds, Stores};
 use crate::overload::{Room, Turns};
 use crate::tree::{BLOCK_BYTES, Pool, Simulated, Tree, TreeScheme, blocking};
 use crate::tree::{
@@ -28,6 +26,17 @@ mod tests;
 
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "aufs";
+
+/// Operations that store may be under way for each thread, before others are turned away. From half
+/// of it on, Squid's bound, objects wait or are turned away that come for the first time.
+const STORES_PER_THREAD: usize = 40;
+
+/// Operations that may be under way, or done and not taken, for each thread, before nothing is
+/// stored.
+const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
+
+/// The same, before nothing is read: hits outlast stores.
+const OUTCOMES_PER_THREAD: usize = 80;
 
 /// At the bounds, look-ups that were given up are dropped if they are at least this share of it:
 /// fewer are not worth looking at all of them.
@@ -54,6 +63,7 @@ struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
     readers: Arc<Readers>,
+    threads_max: usize,
     bounds: Arc<Bounds>,
     stores: Stores,
     /// Those who wait until there are fewer of these.
@@ -71,16 +81,14 @@ struct Storing {
 
 impl Storing {
     fn new(stores: &Stores, bytes: u64, turns: &Arc<Turns>) -> Self {
-        stores.count.fetch_add(1, Ordering::Relaxed);
-        stores.bytes.fetch_add(bytes, Ordering::Relaxed);
+        stores.begin(bytes);
         Self { stores: stores.clone(), bytes, turns: Arc::clone(turns) }
     }
 }
 
 impl Drop for Storing {
     fn drop(&mut self) {
-        self.stores.count.fetch_sub(1, Ordering::Relaxed);
-        self.stores.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.stores.end(self.bytes);
         self.turns.look();
     }
 }
@@ -97,11 +105,12 @@ fn room(
     stores: &Stores,
     outcomes: &Arc<AtomicUsize>,
     bounds: &Arc<Bounds>,
+    outcomes_max: usize,
 ) -> impl Fn() -> Room + Send + Sync + 'static {
     let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
-    let (bounds, most) = (bounds.clone(), bounds.outcomes_to_store_max());
+    let bounds = bounds.clone();
     move || {
-        let outcomes_left = most.saturating_sub(outcomes.load(Ordering::Relaxed));
+        let outcomes_left = outcomes_max.saturating_sub(outcomes.load(Ordering::Relaxed));
         // Chores bound the room only if there are any.
         let chores_left = match threads.0.chores() {
             0 => usize::MAX,
@@ -116,13 +125,15 @@ impl Aufs {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         let stores = Stores::default();
         let outcomes = Arc::<AtomicUsize>::default();
-        let bounds = Arc::new(Bounds::new(threads_max));
-        let room = room(&threads, &stores, &outcomes, &bounds);
+        let bounds = Arc::new(Bounds::new(threads_max * STORES_PER_THREAD));
+        let outcomes_max = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
+        let room = room(&threads, &stores, &outcomes, &bounds, outcomes_max);
         let turns = Turns::new(overload, capacity_bytes, room);
         Self {
             tree,
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
+            threads_max,
             bounds,
             stores,
             turns: Arc::new(turns),
@@ -131,12 +142,12 @@ impl Aufs {
     }
 
     fn may_read(&self) -> bool {
-        self.has_outcomes_left(self.bounds.outcomes_max())
+        self.has_outcomes_left(self.threads_max * OUTCOMES_PER_THREAD)
     }
 
     fn may_store(&self) -> bool {
         self.bounds.may_begin(&self.stores)
-            && self.has_outcomes_left(self.bounds.outcomes_to_store_max())
+            && self.has_outcomes_left(self.threads_max * OUTCOMES_TO_STORE_PER_THREAD)
     }
 
     /// Look-ups that were given up keep nobody from theirs.
@@ -153,7 +164,7 @@ impl Aufs {
         if !self.turns.is_waited() {
             return Counted::new(&self.outcomes);
         }
-        let from = self.bounds.outcomes_to_store_max() - self.bounds.half();
+        let from = self.threads_max * OUTCOMES_TO_STORE_PER_THREAD - self.bounds.half();
         Counted::telling(&self.outcomes, &self.turns, from)
     }
 

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 
-use super::bounds::{
-    HALF_BYTES_LEAST, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD,
+use super::{
+    Aufs, Bounds, NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD,
 };
-use super::{Aufs, Bounds, NAME};
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
+use crate::bounds::HALF_BYTES_LEAST;
 use crate::tree::{Engine, TreeScheme};
 use crate::{AufsOptions, DirOptions, Levels, OpenError, Overload, SchemeOptions};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use humboldt_runtime::turns::blocking;
 use humboldt_store::scheme::SchemeError;
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
@@ -17,8 +18,10 @@ use super::format::{Corrupt, Geometry};
 use super::pace::{Pace, Rate, Started};
 use crate::RockOptions;
 use crate::block::{BlockFile, ReadFuture};
+use crate::bounds::{Bounds, Stores};
 use crate::health::{DISK_FULL, Health, is_disk_full};
-use crate::overload::{Room, Turns};
+use crate::overload::Turns;
+use crate::simulated;
 
 /// How long a stop waits for reads and writes that are under way.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -26,8 +29,8 @@ pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 /// With this many operations under way, the device is as busy as can be: load 1000.
 const LOAD_DEPTH: u64 = 64;
 
-/// With this many writes under way no object is begun to be stored. Reads have a queue of their
-/// own.
+/// With this many writes under way no object is begun to be stored, and with fewer where memory is
+/// short ([`Bounds`]). Reads have a queue of their own.
 const WRITES_MAX: usize = 1024;
 
 /// Most bytes of objects that are being collected or written: beyond it none is begun, and one that
@@ -80,10 +83,12 @@ pub(crate) struct Device {
     rate: Option<Rate>,
     timeout: Option<Duration>,
     began: tokio::time::Instant,
+    is_simulated: bool,
     is_closed: AtomicBool,
     passes: AtomicUsize,
     /// Writes under way.
-    writes: Arc<AtomicUsize>,
+    writes: Stores,
+    bounds: Arc<Bounds>,
     /// Bytes of all [`Stored`].
     stored_bytes: AtomicU64,
     /// Those who wait until there are fewer.
@@ -149,10 +154,10 @@ impl Device {
         own: &RockOptions,
         capacity_bytes: u64,
     ) -> Self {
-        let writes = Arc::<AtomicUsize>::default();
-        let count = Arc::clone(&writes);
-        let half = WRITES_MAX as u64 / 2;
-        let room = move || Room::beside(count.load(Ordering::Relaxed) as u64, half);
+        let writes = Stores::default();
+        let bounds = Arc::new(Bounds::new(WRITES_MAX));
+        let (all, most) = (writes.clone(), Arc::clone(&bounds));
+        let room = move || most.room(&all);
         Self {
             file,
             geometry,
@@ -162,9 +167,11 @@ impl Device {
             rate: own.max_swap_rate.map(Rate::new),
             timeout: own.swap_timeout,
             began: tokio::time::Instant::now(),
+            is_simulated: simulated::current().is_some(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
             writes,
+            bounds,
             stored_bytes: AtomicU64::new(0),
             turns: Turns::new(own.overload, capacity_bytes, room),
             health: Health::default(),
@@ -194,6 +201,7 @@ impl Device {
     /// and whether none is under way any more.
     pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
         let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
+        self.bounds.leave();
         (was_closed, self.settle(patience))
     }
 
@@ -219,14 +227,26 @@ impl Device {
         Ok(())
     }
 
+    /// Has another thread look at the memory, which bounds the writes too. Not on a simulated disk:
+    /// the machine's memory does not follow from a seed.
+    pub(crate) async fn look_at_memory(&self) {
+        if self.is_simulated {
+            return;
+        }
+        let bounds = Arc::clone(&self.bounds);
+        if blocking(move || bounds.look_at_memory()).await.unwrap_or(false) {
+            self.turns.look(); // it may have become more
+        }
+    }
+
     /// Whether half of the writes are under way with which nothing is stored any more.
     pub(crate) fn is_half_full(&self) -> bool {
-        self.writes.load(Ordering::Relaxed) >= WRITES_MAX / 2
+        self.bounds.is_half_full(&self.writes)
     }
 
     /// Refuses to store while too much is being written already.
     pub(crate) fn check_writes(&self) -> Result<(), SchemeError> {
-        if self.writes.load(Ordering::Relaxed) >= WRITES_MAX {
+        if !self.bounds.may_begin(&self.writes) {
             return Err(self.shed("too many writes are waiting"));
         }
         Ok(())
@@ -266,13 +286,14 @@ impl Device {
         done: impl FnOnce(Result<(), SchemeError>) + Send + 'static,
     ) {
         self.counts.write_ops.fetch_add(1, Ordering::Relaxed);
-        self.counts.write_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
+        let bytes = range.len() as u64;
+        self.counts.write_bytes.fetch_add(bytes, Ordering::Relaxed);
         let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.writes.begin(bytes);
         let finish = move |outcome: io::Result<()>| {
             let device = Arc::clone(&timed.device);
             drop(timed);
-            device.writes.fetch_sub(1, Ordering::Relaxed);
+            device.writes.end(bytes);
             device.turns.look();
             done(device.judge("write", outcome));
         };
@@ -373,6 +394,8 @@ impl Device {
 mod tests {
     use super::*;
     use crate::Io;
+    use crate::battery::run;
+    use crate::bounds::HALF_BYTES_LEAST;
     use crate::health::ERRORS_TO_DOWN;
 
     fn device(own: &RockOptions) -> (tempfile::TempDir, Arc<Device>) {
@@ -415,6 +438,31 @@ mod tests {
         patient.pace.finish(patient.pace.start(0), u64::MAX);
         patient.pace.start(0);
         assert!(patient.check_timeout().is_ok());
+    }
+
+    #[test]
+    fn where_memory_is_short_fewer_bytes_are_written_at_a_time() {
+        let (_dir, device) = device(&RockOptions::default());
+        device.bounds.fit_into(0);
+        device.writes.begin(HALF_BYTES_LEAST - 1);
+        assert!(!device.is_half_full() && device.check_writes().is_ok());
+        let pass = device.pass().expect("a pass");
+        let data = Arc::new(AppendBuffer::new(4096));
+        data.reserve(4096).expect("room").publish();
+        let (reply, written) = std::sync::mpsc::channel();
+        let seen = Arc::clone(&device);
+        device.write(&pass, 0, &data, 0..4096, move |outcome| {
+            // It counts no longer, before anybody hears of its end.
+            _ = reply.send((outcome.is_ok(), seen.is_half_full()));
+        });
+        assert_eq!(written.recv().expect("written"), (true, false));
+        device.writes.begin(1);
+        assert!(device.is_half_full() && device.check_writes().is_ok());
+        device.writes.begin(HALF_BYTES_LEAST);
+        assert!(matches!(device.check_writes(), Err(SchemeError::Busy(_))));
+        run(device.look_at_memory());
+        assert!(!device.is_half_full(), "this machine has memory");
+        drop(pass);
     }
 
     #[test]

@@ -220,11 +220,15 @@ impl Scheme for Rock {
     }
 
     fn maintain(&self) -> IoFuture<'_, ()> {
-        if self.dir.device.in_service().is_ok() {
-            refill::go_on(&self.dir);
-            self.dir.evict_some();
-        }
-        Box::pin(ready(Ok(())))
+        Box::pin(async {
+            let device = &self.dir.device;
+            if device.in_service().is_ok() {
+                device.look_at_memory().await;
+                refill::go_on(&self.dir);
+                self.dir.evict_some();
+            }
+            Ok(())
+        })
     }
 
     fn close(&self) -> Result<(), SchemeError> {

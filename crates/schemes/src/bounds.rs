@@ -1,5 +1,5 @@
-//! How many operations of a directory may be under way: as many as its threads can work on soon,
-//! and no more stores than the memory has room for.
+//! How many stores of a directory may be under way: as many as its disk can work on soon, and no
+//! more than the memory has room for.
 //!
 //! A store holds its object in memory until it is done. On a disk that cannot keep up the queue is
 //! as long as it may be, and on a machine with little memory it would leave the page cache too
@@ -15,24 +15,13 @@ use parking_lot::Mutex;
 use crate::memory;
 use crate::overload::{OBJECT_BYTES_ABOUT, Room};
 
-/// Operations that store may be under way for each thread, before others are turned away. From half
-/// of it on, Squid's bound, objects wait or are turned away that come for the first time.
-pub(super) const STORES_PER_THREAD: usize = 40;
-
-/// Operations that may be under way, or done and not taken, for each thread, before nothing is
-/// stored.
-pub(super) const OUTCOMES_TO_STORE_PER_THREAD: usize = 60;
-
-/// The same, before nothing is read: hits outlast stores.
-pub(super) const OUTCOMES_PER_THREAD: usize = 80;
-
 /// Bytes of the first halves of all directories' queues take this part of the memory that this
 /// process can have beyond its memory cache.
 const HALVES_SHARE: u64 = 16;
 
 /// Lower bound of the bytes of a directory's first half when memory is short: about 80 objects of
 /// the usual length. With fewer places, objects of slow servers would keep others waiting.
-pub(super) const HALF_BYTES_LEAST: u64 = 1024 * 1024;
+pub(crate) const HALF_BYTES_LEAST: u64 = 1024 * 1024;
 
 /// Time between two looks at the memory.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,8 +30,8 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
 
 /// The bounds of one directory.
-pub(super) struct Bounds {
-    threads_max: usize,
+pub(crate) struct Bounds {
+    stores_max: usize,
     /// Bytes of the first half of the queue, by the memory there is.
     half_bytes: AtomicU64,
     looked: Mutex<Option<Instant>>,
@@ -50,16 +39,28 @@ pub(super) struct Bounds {
     is_counted: AtomicBool,
 }
 
-/// The operations of a directory that store, and wait for a thread or are being done.
+/// The operations of a directory that store, and wait for the disk or are being done.
 #[derive(Clone, Default)]
-pub(super) struct Stores {
+pub(crate) struct Stores {
     /// Their number.
-    pub(super) count: Arc<AtomicUsize>,
+    count: Arc<AtomicUsize>,
     /// Memory that they hold.
-    pub(super) bytes: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Stores {
+    /// One more, which holds this memory.
+    pub(crate) fn begin(&self, bytes: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// One less.
+    pub(crate) fn end(&self, bytes: u64) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -70,16 +71,17 @@ impl Stores {
 }
 
 impl Bounds {
-    /// For a directory with this many threads. Until the first look there is memory enough.
-    pub(super) fn new(threads_max: usize) -> Self {
-        Self::beside(threads_max, &DIRECTORIES)
+    /// For a directory in which `stores_max` may be under way where memory is not short. Until the
+    /// first look it is not.
+    pub(crate) fn new(stores_max: usize) -> Self {
+        Self::beside(stores_max, &DIRECTORIES)
     }
 
     /// The same, counted among these directories.
-    fn beside(threads_max: usize, directories: &'static AtomicUsize) -> Self {
+    fn beside(stores_max: usize, directories: &'static AtomicUsize) -> Self {
         directories.fetch_add(1, Ordering::Relaxed);
         Self {
-            threads_max,
+            stores_max,
             half_bytes: AtomicU64::new(u64::MAX / 2),
             looked: Mutex::default(),
             directories,
@@ -88,33 +90,32 @@ impl Bounds {
     }
 
     /// The directory stores nothing any more: the others have its memory.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
             self.directories.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Whether one more store may begin.
-    pub(super) fn may_begin(&self, stores: &Stores) -> bool {
-        stores.count() < self.threads_max * STORES_PER_THREAD
-            && stores.bytes() < 2 * self.half_bytes()
+    pub(crate) fn may_begin(&self, stores: &Stores) -> bool {
+        stores.count() < self.stores_max && stores.bytes() < 2 * self.half_bytes()
     }
 
     /// Whether half of what may be under way is.
-    pub(super) fn is_half_full(&self, stores: &Stores) -> bool {
+    pub(crate) fn is_half_full(&self, stores: &Stores) -> bool {
         stores.count() >= self.half() || stores.bytes() >= self.half_bytes()
     }
 
     /// How far the stores are on their way to the bound, of 1000.
-    pub(super) fn load(&self, stores: &Stores) -> u16 {
+    pub(crate) fn load(&self, stores: &Stores) -> u16 {
         let of = |part: u64, whole: u64| u128::from(part) * 1000 / u128::from(whole.max(1));
-        let by_count = of(stores.count() as u64, (self.threads_max * STORES_PER_THREAD) as u64);
+        let by_count = of(stores.count() as u64, self.stores_max as u64);
         let by_bytes = of(stores.bytes(), 2 * self.half_bytes());
         u16::try_from(by_count.max(by_bytes).min(1000)).unwrap_or(1000)
     }
 
     /// Room in the first half of the queue, in objects of the usual length.
-    pub(super) fn room(&self, stores: &Stores) -> Room {
+    pub(crate) fn room(&self, stores: &Stores) -> Room {
         let half_bytes = self.half_bytes();
         let objects = |bytes: u64| bytes / OBJECT_BYTES_ABOUT;
         let half = (self.half() as u64).min(objects(half_bytes));
@@ -124,28 +125,18 @@ impl Bounds {
     }
 
     /// Half of the operations that may be under way to store, however much memory there is.
-    pub(super) fn half(&self) -> usize {
-        self.threads_max * STORES_PER_THREAD / 2
+    pub(crate) fn half(&self) -> usize {
+        self.stores_max / 2
     }
 
     /// Bytes of the first half of the queue, by the memory there is.
-    pub(super) fn half_bytes(&self) -> u64 {
+    pub(crate) fn half_bytes(&self) -> u64 {
         self.half_bytes.load(Ordering::Relaxed)
     }
 
-    /// Operations, before nothing is stored.
-    pub(super) fn outcomes_to_store_max(&self) -> usize {
-        self.threads_max * OUTCOMES_TO_STORE_PER_THREAD
-    }
-
-    /// Operations, before nothing is read.
-    pub(super) fn outcomes_max(&self) -> usize {
-        self.threads_max * OUTCOMES_PER_THREAD
-    }
-
     /// Looks at the memory, if that was not done within the last second; `true` if it has. It reads
-    /// a few files of the system, so a thread of the directory calls it.
-    pub(super) fn look_at_memory(&self) -> bool {
+    /// a few files of the system, so no core calls it.
+    pub(crate) fn look_at_memory(&self) -> bool {
         if !self.is_time_to_look(Instant::now()) {
             return false;
         }
@@ -165,7 +156,7 @@ impl Bounds {
     }
 
     /// This process can have this much memory beyond its memory cache.
-    pub(super) fn fit_into(&self, room_bytes: u64) {
+    pub(crate) fn fit_into(&self, room_bytes: u64) {
         let directories = self.directories.load(Ordering::Relaxed).max(1) as u64;
         let half_bytes = (room_bytes / HALVES_SHARE / directories).max(HALF_BYTES_LEAST);
         self.half_bytes.store(half_bytes, Ordering::Relaxed);
@@ -198,7 +189,7 @@ mod tests {
     #[test]
     fn directories_share_the_memory_until_they_leave() {
         let all = counter();
-        let [first, second, third] = [4; 3].map(|threads| Bounds::beside(threads, all));
+        let [first, second, third] = [160; 3].map(|stores| Bounds::beside(stores, all));
         first.fit_into(96 * MIB);
         assert_eq!(first.half_bytes(), 2 * MIB);
         second.leave();
@@ -216,7 +207,7 @@ mod tests {
 
     #[test]
     fn with_memory_the_number_of_stores_bounds_and_without_their_bytes() {
-        let bounds = Bounds::beside(16, counter());
+        let bounds = Bounds::beside(640, counter());
         let all = |stores: &Stores| {
             (bounds.may_begin(stores), bounds.is_half_full(stores), bounds.load(stores))
         };
@@ -241,11 +232,11 @@ mod tests {
 
     #[test]
     fn the_memory_of_this_machine_is_looked_at_once_a_second() {
-        let bounds = Bounds::beside(4, counter());
+        let bounds = Bounds::beside(160, counter());
         assert!(bounds.look_at_memory());
         let half_bytes = bounds.half_bytes();
         assert!((HALF_BYTES_LEAST..u64::MAX / 2).contains(&half_bytes), "{half_bytes}");
-        let bounds = Bounds::beside(4, counter());
+        let bounds = Bounds::beside(160, counter());
         let start = Instant::now();
         let looks = [0, 400, 999, 1000, 1500, 2000];
         let looks = looks.map(|ms| bounds.is_time_to_look(start + Duration::from_millis(ms)));
