@@ -7,36 +7,22 @@
 //! together have a share of the memory, as much for each directory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
-use crate::memory;
 use crate::overload::{OBJECT_BYTES_ABOUT, Room};
+use crate::share::Share;
 
-/// Bytes of the first halves of all directories' queues take this part of the memory that this
-/// process can have beyond its memory cache.
+/// Bytes of the first half of a directory's queue may be this part of its share of the memory.
 const HALVES_SHARE: u64 = 16;
 
-/// Lower bound of the bytes of a directory's first half when memory is short: about 80 objects of
-/// the usual length. With fewer places, objects of slow servers would keep others waiting.
+/// Lower bound of these bytes when memory is short: about 80 objects of the usual length. With
+/// fewer places, objects of slow servers would keep others waiting.
 pub(crate) const HALF_BYTES_LEAST: u64 = 1024 * 1024;
-
-/// Time between two looks at the memory.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Directories of this process that store. They share its memory.
-static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
 
 /// The bounds of one directory.
 pub(crate) struct Bounds {
     stores_max: usize,
-    /// Bytes of the first half of the queue, by the memory there is.
-    half_bytes: AtomicU64,
-    looked: Mutex<Option<Instant>>,
-    directories: &'static AtomicUsize,
-    is_counted: AtomicBool,
+    share: Arc<Share>,
 }
 
 /// The operations of a directory that store, and wait for the disk or are being done.
@@ -44,12 +30,12 @@ pub(crate) struct Bounds {
 pub(crate) struct Stores {
     /// Their number.
     count: Arc<AtomicUsize>,
-    /// Memory that they hold.
+    /// Bytes that they store.
     bytes: Arc<AtomicU64>,
 }
 
 impl Stores {
-    /// One more, which holds this memory.
+    /// One more, which stores these bytes.
     pub(crate) fn begin(&self, bytes: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -71,29 +57,9 @@ impl Stores {
 }
 
 impl Bounds {
-    /// For a directory in which `stores_max` may be under way where memory is not short. Until the
-    /// first look it is not.
-    pub(crate) fn new(stores_max: usize) -> Self {
-        Self::beside(stores_max, &DIRECTORIES)
-    }
-
-    /// The same, counted among these directories.
-    fn beside(stores_max: usize, directories: &'static AtomicUsize) -> Self {
-        directories.fetch_add(1, Ordering::Relaxed);
-        Self {
-            stores_max,
-            half_bytes: AtomicU64::new(u64::MAX / 2),
-            looked: Mutex::default(),
-            directories,
-            is_counted: AtomicBool::new(true),
-        }
-    }
-
-    /// The directory stores nothing any more: the others have its memory.
-    pub(crate) fn leave(&self) {
-        if self.is_counted.swap(false, Ordering::Relaxed) {
-            self.directories.fetch_sub(1, Ordering::Relaxed);
-        }
+    /// For a directory in which `stores_max` may be under way where memory is not short.
+    pub(crate) fn new(stores_max: usize, share: &Arc<Share>) -> Self {
+        Self { stores_max, share: Arc::clone(share) }
     }
 
     /// Whether one more store may begin.
@@ -131,41 +97,7 @@ impl Bounds {
 
     /// Bytes of the first half of the queue, by the memory there is.
     pub(crate) fn half_bytes(&self) -> u64 {
-        self.half_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Looks at the memory, if that was not done within the last second; `true` if it has. It reads
-    /// a few files of the system, so no core calls it.
-    pub(crate) fn look_at_memory(&self) -> bool {
-        if !self.is_time_to_look(Instant::now()) {
-            return false;
-        }
-        let Some(available_bytes) = memory::available_bytes() else { return false };
-        self.fit_into(memory::room_for_buffers(available_bytes));
-        true
-    }
-
-    fn is_time_to_look(&self, now: Instant) -> bool {
-        // If it is locked, another thread is about to look.
-        let Some(mut looked) = self.looked.try_lock() else { return false };
-        if looked.is_some_and(|at| now.saturating_duration_since(at) < MEMORY_INTERVAL) {
-            return false;
-        }
-        *looked = Some(now);
-        true
-    }
-
-    /// This process can have this much memory beyond its memory cache.
-    pub(crate) fn fit_into(&self, room_bytes: u64) {
-        let directories = self.directories.load(Ordering::Relaxed).max(1) as u64;
-        let half_bytes = (room_bytes / HALVES_SHARE / directories).max(HALF_BYTES_LEAST);
-        self.half_bytes.store(half_bytes, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Bounds {
-    fn drop(&mut self) {
-        self.leave();
+        (self.share.room_bytes() / HALVES_SHARE).max(HALF_BYTES_LEAST)
     }
 }
 
@@ -175,10 +107,6 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn counter() -> &'static AtomicUsize {
-        Box::leak(Box::default())
-    }
-
     fn stores(count: usize, bytes: u64) -> Stores {
         let stores = Stores::default();
         stores.count.store(count, Ordering::Relaxed);
@@ -187,38 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn directories_share_the_memory_until_they_leave() {
-        let all = counter();
-        let [first, second, third] = [160; 3].map(|stores| Bounds::beside(stores, all));
-        first.fit_into(96 * MIB);
-        assert_eq!(first.half_bytes(), 2 * MIB);
-        second.leave();
-        second.leave();
-        first.fit_into(96 * MIB);
-        assert_eq!(first.half_bytes(), 3 * MIB);
-        drop((second, third));
-        first.fit_into(96 * MIB);
-        assert_eq!(first.half_bytes(), 6 * MIB);
-        first.fit_into(0);
-        assert_eq!(first.half_bytes(), HALF_BYTES_LEAST);
-        drop(first);
-        assert_eq!(all.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
     fn with_memory_the_number_of_stores_bounds_and_without_their_bytes() {
-        let bounds = Bounds::beside(640, counter());
+        let share = Arc::new(Share::beside(Box::leak(Box::default())));
+        let bounds = Bounds::new(640, &share);
         let all = |stores: &Stores| {
             (bounds.may_begin(stores), bounds.is_half_full(stores), bounds.load(stores))
         };
         for memory in [None, Some(1 << 40)] {
-            memory.into_iter().for_each(|room_bytes| bounds.fit_into(room_bytes));
+            memory.into_iter().for_each(|room_bytes| share.fit_into(room_bytes));
             assert_eq!(all(&stores(319, 30 * MIB)), (true, false, 498));
             assert_eq!(all(&stores(320, 30 * MIB)), (true, true, 500));
             assert_eq!(all(&stores(640, 0)), (false, true, 1000));
             assert_eq!(bounds.room(&stores(300, 30 * MIB)), Room::beside(300, 320));
         }
-        bounds.fit_into(32 * MIB);
+        share.fit_into(32 * MIB);
         assert_eq!(all(&stores(10, 2 * MIB - 1)), (true, false, 499));
         assert_eq!(all(&stores(10, 2 * MIB)), (true, true, 500));
         assert_eq!(all(&stores(10, 4 * MIB)), (false, true, 1000));
@@ -228,18 +138,5 @@ mod tests {
         assert_eq!(bounds.room(&stores(10, MIB)), Room::beside(79, 157));
         assert_eq!(bounds.room(&stores(310, 0)), Room::beside(147, 157));
         assert_eq!(bounds.room(&stores(900, 9 * MIB)), Room::beside(157, 157));
-    }
-
-    #[test]
-    fn the_memory_of_this_machine_is_looked_at_once_a_second() {
-        let bounds = Bounds::beside(160, counter());
-        assert!(bounds.look_at_memory());
-        let half_bytes = bounds.half_bytes();
-        assert!((HALF_BYTES_LEAST..u64::MAX / 2).contains(&half_bytes), "{half_bytes}");
-        let bounds = Bounds::beside(160, counter());
-        let start = Instant::now();
-        let looks = [0, 400, 999, 1000, 1500, 2000];
-        let looks = looks.map(|ms| bounds.is_time_to_look(start + Duration::from_millis(ms)));
-        assert_eq!(looks, [true, false, false, true, false, true]);
     }
 }

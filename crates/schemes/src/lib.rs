@@ -21,6 +21,7 @@ mod open_error;
 mod overload;
 mod ring;
 mod rock;
+mod share;
 #[doc(hidden)]
 pub mod simulated;
 mod sync;

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use humboldt_sys::append_buffer;
+
 /// The mount point of control groups.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
@@ -24,6 +26,18 @@ pub(crate) fn room_for_buffers(available_bytes: u64) -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let own = own_bytes(&statm, humboldt_sys::process_stats::page_bytes()).unwrap_or(0);
     available_bytes.saturating_add(own).saturating_sub(PROMISED_BYTES.load(Ordering::Relaxed))
+}
+
+/// Buffers that were used and wait for their next use take no more than this part of that memory.
+const SPARE_SHARE: u64 = 16;
+
+/// The same when memory is short: one buffer of `ring`.
+const SPARE_BYTES_LEAST: u64 = 2 << 20;
+
+/// Gives back spare buffers that this process has no room for.
+pub(crate) fn limit_spare_buffers(room_bytes: u64) {
+    let spare = (room_bytes / SPARE_SHARE).max(SPARE_BYTES_LEAST);
+    append_buffer::limit_spare(usize::try_from(spare).unwrap_or(usize::MAX));
 }
 
 /// Resident memory of this process that no file stands behind.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::bounds::{Bounds, Stores};
 use crate::overload::{Room, Turns};
+use crate::share::Share;
 use crate::tree::{BLOCK_BYTES, Pool, Simulated, Tree, TreeScheme, blocking};
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
@@ -64,6 +65,8 @@ struct Aufs {
     threads: Arc<Threads>,
     readers: Arc<Readers>,
     threads_max: usize,
+    /// What it may have of the memory.
+    share: Arc<Share>,
     bounds: Arc<Bounds>,
     stores: Stores,
     /// Those who wait until there are fewer of these.
@@ -125,7 +128,8 @@ impl Aufs {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         let stores = Stores::default();
         let outcomes = Arc::<AtomicUsize>::default();
-        let bounds = Arc::new(Bounds::new(threads_max * STORES_PER_THREAD));
+        let share = Arc::new(Share::new());
+        let bounds = Arc::new(Bounds::new(threads_max * STORES_PER_THREAD, &share));
         let outcomes_max = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
         let room = room(&threads, &stores, &outcomes, &bounds, outcomes_max);
         let turns = Turns::new(overload, capacity_bytes, room);
@@ -134,6 +138,7 @@ impl Aufs {
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
             threads_max,
+            share,
             bounds,
             stores,
             turns: Arc::new(turns),
@@ -192,12 +197,12 @@ impl Aufs {
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(self.outcome());
         let store = Storing::new(&self.stores, bytes as u64, &self.turns);
-        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
+        let (share, turns) = (Arc::clone(&self.share), Arc::clone(&self.turns));
         self.threads.0.write(Box::new(move || {
             let outcome = work(&completer);
             drop(store);
             completer.complete(outcome);
-            if bounds.look_at_memory() {
+            if share.look() {
                 turns.look();
             }
         }));
@@ -326,22 +331,22 @@ impl Engine for Aufs {
 
     fn later(&self, work: Work) -> Operation<()> {
         let (completer, operation) = Operation::under_way();
-        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
+        let (share, turns) = (Arc::clone(&self.share), Arc::clone(&self.turns));
         self.threads.0.chore(Box::new(move || {
             completer.complete(work());
-            bounds.look_at_memory();
+            share.look();
             turns.look(); // there may be more room, or chores were too many
         }));
         operation
     }
 
     fn close(&self) {
-        self.bounds.leave();
+        self.share.leave();
         self.threads.0.close();
     }
 
     fn stop(&self) {
-        self.bounds.leave();
+        self.share.leave();
         self.threads.0.stop();
     }
 }

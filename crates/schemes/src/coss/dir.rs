@@ -21,14 +21,29 @@ use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use crate::health::Health;
 use crate::overload::{Room, Turns};
+use crate::share::Share;
 use crate::simulated::{Background, Bell};
 use crate::{CossOptions, DirOptions};
 
 /// Most bytes of objects in the hands of readers and writers at a time.
 const IN_HAND_BYTES_MAX: u64 = 64 << 20;
 
-/// With more in the hands of both, nothing more is stored: hits outlast stores.
-const STORED_BYTES_MAX: u64 = IN_HAND_BYTES_MAX / 2;
+/// Where memory is short they take this part of the directory's share of it.
+const IN_HAND_SHARE: u64 = 2;
+
+/// Lower bound of that part: sixteen objects of the longest. Stores begin only while less than half
+/// of it is taken.
+const IN_HAND_BYTES_LEAST: u64 = 16 << 20;
+
+/// With more than this part of it in the hands of both, nothing more is stored: hits outlast
+/// stores.
+const STORED_PART: u64 = 2;
+
+/// Most bytes of objects in the hands of readers and writers of a directory with this part of the
+/// memory.
+fn in_hand_bytes_max(part_bytes: u64) -> u64 {
+    (part_bytes / IN_HAND_SHARE).clamp(IN_HAND_BYTES_LEAST, IN_HAND_BYTES_MAX)
+}
 
 /// Counters since the start.
 #[derive(Default)]
@@ -83,6 +98,8 @@ pub(super) struct Dir {
     seqs: Box<[AtomicU64]>,
     used_bytes: AtomicU64,
     in_hand_bytes: AtomicU64,
+    /// What the directory may have of the memory.
+    pub(super) share: Arc<Share>,
     full_stripes: Arc<AtomicUsize>,
     /// The remaining work before the index is complete.
     pub(super) job: Mutex<Option<Job>>,
@@ -106,14 +123,14 @@ pub(super) struct Hold {
 impl Hold {
     /// Bytes of an object that is read.
     pub(super) fn to_read(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
-        Self::new(dir, bytes, IN_HAND_BYTES_MAX).inspect_err(|_| {
+        Self::new(dir, bytes, in_hand_bytes_max(dir.share.room_bytes())).inspect_err(|_| {
             dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
         })
     }
 
     /// Bytes of an object that is stored.
     pub(super) fn to_store(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
-        Self::new(dir, bytes, STORED_BYTES_MAX)
+        Self::new(dir, bytes, in_hand_bytes_max(dir.share.room_bytes()) / STORED_PART)
     }
 
     fn new(dir: &Arc<Dir>, bytes: u64, bytes_max: u64) -> Result<Self, SchemeError> {
@@ -175,6 +192,7 @@ impl Dir {
             seqs: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             used_bytes: AtomicU64::new(0),
             in_hand_bytes: AtomicU64::new(0),
+            share: Arc::new(Share::new()),
             full_stripes,
             job: Mutex::new(Some(job)),
             is_rebuilt: AtomicBool::new(false),
@@ -435,6 +453,7 @@ impl Dir {
             self.work.ring();
             has_unwritten.then_some(log.flushes_asked)
         };
+        self.share.look_from_core().await;
         let Some(ask) = ask else { return Ok(()) };
         match self.wait(|log| (log.flushes_done >= ask).then_some(Ok(()))).await {
             Err(SchemeError::Down) | Ok(()) => Ok(()),
@@ -474,6 +493,7 @@ impl Dir {
     /// it was stopped already.
     pub(super) fn stop(&self) -> bool {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
+        self.share.leave();
         self.is_stopping.store(true, Ordering::Relaxed);
         let waiting = {
             let mut log = self.log.lock();

@@ -17,7 +17,6 @@ use humboldt_store::scheme::{Scheme, SchemeError};
 use tempfile::TempDir;
 
 use super::Coss;
-use super::dir::Hold;
 use super::format::{PURGES_OFFSET, TRAILER_BYTES};
 use super::geometry::new_purge_bytes;
 use crate::battery::{Seen, body, key, put, record, run, see, wait_for_rebuild};
@@ -509,21 +508,6 @@ fn what_happens_during_a_read_is_seen_after_it() {
         assert!(coss.open(&keys[2]).await.expect("no error").is_some());
     });
     assert_eq!(coss.dir.in_hand_bytes(), 0);
-}
-
-#[test]
-fn what_readers_and_writers_hold_is_bounded() {
-    let store = Store::new(8, |_| ());
-    let writers: Vec<_> = (0..100)
-        .map_while(|i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok())
-        .collect();
-    assert!((35..38).contains(&writers.len()), "32 MiB: {}", writers.len());
-    assert!(store.coss().stats().shed > 0);
-    assert!(Hold::to_read(&store.coss().dir, 30 << 20).is_ok(), "hits outlast stores");
-    assert!(Hold::to_read(&store.coss().dir, 34 << 20).is_err());
-    assert_eq!(store.coss().stats().shed_hits, 1);
-    drop(writers);
-    assert_eq!(store.coss().dir.in_hand_bytes(), 0);
 }
 
 #[test]

@@ -41,6 +41,8 @@ fn spawn(dir: &Arc<Dir>) -> io::Result<Background> {
         rebuild::run(&of_thread);
         while let Some(work) = wait_for_work(&of_thread) {
             do_work(&of_thread, work);
+            // While the disk is overtaken, `maintain` waits for this thread and does not look.
+            of_thread.share.look();
         }
     };
     let mut is_rebuilt = false;

@@ -129,7 +129,9 @@ impl Store {
             return; // the machine's memory does not follow from a seed
         }
         let Some(available_bytes) = memory::available_bytes() else { return };
-        self.log.fit_into(memory::room_for_buffers(available_bytes));
+        let room_bytes = memory::room_for_buffers(available_bytes);
+        self.log.fit_into(room_bytes);
+        memory::limit_spare_buffers(room_bytes);
         self.turns.look(); // it may have become more
         if self.options.own.page_cache != PageCache::Auto {
             return;

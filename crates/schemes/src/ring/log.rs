@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use humboldt_store::{Borrowed, Lender};
-use humboldt_sys::append_buffer::{self, AppendBuffer, Progress, Region};
+use humboldt_sys::append_buffer::{AppendBuffer, Progress, Region};
 use parking_lot::{Mutex, RwLock};
 
 use super::format::{
@@ -33,6 +33,13 @@ pub(crate) const PENDING_BYTES_LEAST: u64 = 4 * BUFFER_BYTES;
 /// Buffers take this part of the memory that this process can have beyond its memory cache.
 const PENDING_SHARE: u64 = 4;
 
+/// That many rings may each have their part of the memory. More rings share it, but each has the
+/// lower bound.
+const WHOLE_SHARES_MAX: u64 = 3;
+
+/// The rings of this process.
+static RINGS: AtomicUsize = AtomicUsize::new(0);
+
 /// Objects that are longer than [`PUT_NOW_BYTES_MAX`](super::writer::PUT_NOW_BYTES_MAX) are
 /// gathered by their writers first, up to 1 MiB of each. All writers of a ring take this part of
 /// that memory for it; beyond it an object is not stored.
@@ -41,12 +48,13 @@ const GATHERED_SHARE: u64 = 16;
 /// Lower bound of that share when memory is short: two such objects.
 pub(crate) const GATHERED_BYTES_LEAST: u64 = 2 * 1024 * 1024;
 
-/// Dropped buffers that are kept for the next one may take this part of the buffers' share.
-const SPARE_SHARE: u64 = 4;
-
-/// Most bytes in buffers, and with writers, if this process can have `room_bytes` beyond its memory
-/// cache.
-fn shares(room_bytes: u64) -> (u64, u64) {
+/// Most bytes in the buffers of each of `rings` rings, and with its writers, if this process can
+/// have `room_bytes` beyond its memory cache.
+fn shares(room_bytes: u64, rings: usize) -> (u64, u64) {
+    let rings = (rings as u64).max(WHOLE_SHARES_MAX);
+    let room_bytes =
+        u64::try_from(u128::from(room_bytes) * u128::from(WHOLE_SHARES_MAX) / u128::from(rings))
+            .unwrap_or(room_bytes);
     let pending = (room_bytes / PENDING_SHARE).clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX);
     (pending, (room_bytes / GATHERED_SHARE).max(GATHERED_BYTES_LEAST))
 }
@@ -161,10 +169,24 @@ pub(crate) struct Log {
     pub(crate) settling: RwLock<()>,
     /// Bytes that may be copied.
     copy_tokens: AtomicI64,
+    /// Logs that share the memory.
+    rings: &'static AtomicUsize,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.rings.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Log {
     pub(crate) fn new(first_sequence: u64) -> Self {
+        Self::beside(first_sequence, &RINGS)
+    }
+
+    /// The same, counted among these.
+    fn beside(first_sequence: u64, rings: &'static AtomicUsize) -> Self {
+        rings.fetch_add(1, Ordering::Relaxed);
         Self {
             open: Mutex::new(None),
             pending: RwLock::default(),
@@ -178,6 +200,7 @@ impl Log {
             sequence: AtomicU64::new(first_sequence),
             settling: RwLock::new(()),
             copy_tokens: AtomicI64::new(0),
+            rings,
         }
     }
 
@@ -204,10 +227,10 @@ impl Log {
     /// This process can have this much memory beyond its memory cache. If the system does not tell,
     /// shares stay at 64 MiB.
     pub(crate) fn fit_into(&self, room_bytes: u64) {
-        let (pending, gathered) = shares(room_bytes);
+        let rings = self.rings.load(Ordering::Relaxed);
+        let (pending, gathered) = shares(room_bytes, rings);
         self.amounts.most.store(pending, Ordering::Relaxed);
         self.gathered_bytes_max.store(gathered, Ordering::Relaxed);
-        append_buffer::limit_spare((pending / SPARE_SHARE) as usize);
     }
 
     /// A writer takes memory for `bytes`, until [`Log::give_back`]. `false`: writers have too much
@@ -511,20 +534,33 @@ impl Open {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1024 * 1024;
+
     #[test]
     fn buffers_follow_memory() {
-        const MIB: u64 = 1024 * 1024;
-        assert_eq!(shares(0), (PENDING_BYTES_LEAST, GATHERED_BYTES_LEAST));
-        assert_eq!(shares(32 * MIB), (8 * MIB, 2 * MIB));
-        assert_eq!(shares(64 * MIB), (16 * MIB, 4 * MIB));
-        assert_eq!(shares(256 * MIB), (PENDING_BYTES_MAX, 16 * MIB));
-        assert_eq!(shares(u64::MAX), (PENDING_BYTES_MAX, u64::MAX / GATHERED_SHARE));
-        let log = Log::new(1);
+        assert_eq!(shares(0, 1), (PENDING_BYTES_LEAST, GATHERED_BYTES_LEAST));
+        assert_eq!(shares(32 * MIB, 1), (8 * MIB, 2 * MIB));
+        assert_eq!(shares(64 * MIB, 1), (16 * MIB, 4 * MIB));
+        assert_eq!(shares(256 * MIB, 1), (PENDING_BYTES_MAX, 16 * MIB));
+        assert_eq!(shares(u64::MAX, 1), (PENDING_BYTES_MAX, u64::MAX / GATHERED_SHARE));
+    }
+
+    #[test]
+    fn many_rings_share_the_memory() {
+        let all: &'static AtomicUsize = Box::leak(Box::default());
+        let log = Log::beside(1, all);
         assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
-        log.fit_into(64 * MIB);
-        assert_eq!(log.pending_bytes_max(), 16 * MIB);
-        log.fit_into(1024 * MIB);
-        assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
+        let fitted = |room_bytes| {
+            log.fit_into(room_bytes);
+            log.pending_bytes_max()
+        };
+        assert_eq!(fitted(64 * MIB), 16 * MIB);
+        let others: Vec<_> = (0..5).map(|_| Log::beside(1, all)).collect();
+        assert_eq!(fitted(128 * MIB), 16 * MIB, "an eighth, as there are six");
+        assert_eq!(fitted(1024 * MIB), PENDING_BYTES_MAX);
+        assert!(!log.gather(32 * MIB + 1) && log.gather(32 * MIB));
+        drop(others);
+        assert_eq!(fitted(128 * MIB), 32 * MIB);
     }
 
     #[test]

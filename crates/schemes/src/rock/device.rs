@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use humboldt_runtime::turns::blocking;
 use humboldt_store::scheme::SchemeError;
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
@@ -21,7 +20,7 @@ use crate::block::{BlockFile, ReadFuture};
 use crate::bounds::{Bounds, Stores};
 use crate::health::{DISK_FULL, Health, is_disk_full};
 use crate::overload::Turns;
-use crate::simulated;
+use crate::share::Share;
 
 /// How long a stop waits for reads and writes that are under way.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -37,8 +36,27 @@ const WRITES_MAX: usize = 1024;
 /// needs more is given up. As with `coss`.
 const STORED_BYTES_MAX: u64 = 32 << 20;
 
-/// The same for long objects, which may come slowly: they leave some for all others.
-const LONG_BYTES_MAX: u64 = STORED_BYTES_MAX / 4 * 3;
+/// Where memory is short they take this part of the directory's room.
+const STORED_SHARE: u64 = 4;
+
+/// Lower bound of that part. With slots of up to 64 KiB: two long objects, of each a piece that is
+/// written and one that is collected, and small ones beside them.
+const STORED_BYTES_LEAST: u64 = 8 << 20;
+
+/// A quarter of these bytes is not for long objects, which may come slowly: they leave some for all
+/// others.
+const SHORT_ONLY_SHARE: u64 = 4;
+
+/// One write counts no more bytes than this in the queue of writes, in which a piece of a long
+/// object would take the places of a hundred others: its memory has a bound of its own.
+const COUNTED_BYTES_MAX: u64 = 128 * 1024;
+
+/// Most bytes of objects that are being collected or written in a directory with this part of the
+/// memory: of all, and of long ones.
+fn stored_bytes_max(part_bytes: u64) -> (u64, u64) {
+    let all = (part_bytes / STORED_SHARE).clamp(STORED_BYTES_LEAST, STORED_BYTES_MAX);
+    (all, all - all / SHORT_ONLY_SHARE)
+}
 
 /// Why something was not read.
 #[derive(Debug)]
@@ -83,14 +101,17 @@ pub(crate) struct Device {
     rate: Option<Rate>,
     timeout: Option<Duration>,
     began: tokio::time::Instant,
-    is_simulated: bool,
     is_closed: AtomicBool,
     passes: AtomicUsize,
     /// Writes under way.
     writes: Stores,
+    /// What the directory may have of the memory.
+    pub(super) share: Arc<Share>,
     bounds: Arc<Bounds>,
     /// Bytes of all [`Stored`].
     stored_bytes: AtomicU64,
+    /// Bytes of those of long objects.
+    long_bytes: AtomicU64,
     /// Those who wait until there are fewer.
     pub(crate) turns: Turns,
     pub(crate) health: Health,
@@ -109,6 +130,8 @@ impl Drop for Pass<'_> {
 pub(crate) struct Stored {
     device: Arc<Device>,
     bytes: u64,
+    /// The part of them that counts among those of long objects.
+    long_bytes: u64,
 }
 
 impl Stored {
@@ -119,9 +142,12 @@ impl Stored {
         is_long: bool,
     ) -> Result<Arc<Self>, SchemeError> {
         let bytes = bytes as u64;
-        let most = if is_long { LONG_BYTES_MAX } else { STORED_BYTES_MAX };
-        let stored = Self { device: Arc::clone(device), bytes };
-        if device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > most {
+        let long_bytes = if is_long { bytes } else { 0 };
+        let stored = Self { device: Arc::clone(device), bytes, long_bytes };
+        let all = device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let of_long = device.long_bytes.fetch_add(long_bytes, Ordering::Relaxed) + long_bytes;
+        let (all_max, long_max) = stored_bytes_max(device.share.room_bytes());
+        if all > all_max || (is_long && of_long > long_max) {
             return Err(device.shed("too much is being stored"));
         }
         Ok(Arc::new(stored))
@@ -131,6 +157,7 @@ impl Stored {
 impl Drop for Stored {
     fn drop(&mut self) {
         self.device.stored_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.device.long_bytes.fetch_sub(self.long_bytes, Ordering::Relaxed);
     }
 }
 
@@ -155,7 +182,8 @@ impl Device {
         capacity_bytes: u64,
     ) -> Self {
         let writes = Stores::default();
-        let bounds = Arc::new(Bounds::new(WRITES_MAX));
+        let share = Arc::new(Share::new());
+        let bounds = Arc::new(Bounds::new(WRITES_MAX, &share));
         let (all, most) = (writes.clone(), Arc::clone(&bounds));
         let room = move || most.room(&all);
         Self {
@@ -167,12 +195,13 @@ impl Device {
             rate: own.max_swap_rate.map(Rate::new),
             timeout: own.swap_timeout,
             began: tokio::time::Instant::now(),
-            is_simulated: simulated::current().is_some(),
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
             writes,
+            share,
             bounds,
             stored_bytes: AtomicU64::new(0),
+            long_bytes: AtomicU64::new(0),
             turns: Turns::new(own.overload, capacity_bytes, room),
             health: Health::default(),
         }
@@ -201,7 +230,7 @@ impl Device {
     /// and whether none is under way any more.
     pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
         let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
-        self.bounds.leave();
+        self.share.leave();
         (was_closed, self.settle(patience))
     }
 
@@ -214,9 +243,10 @@ impl Device {
         self.file.wait_idle(patience)
     }
 
-    /// Squid's measure of how busy it is.
+    /// Squid's measure of how busy it is, or how full the queue of writes is.
     pub(crate) fn load(&self) -> u16 {
-        u16::try_from((self.pace.in_flight() * 1000 / LOAD_DEPTH).min(1000)).unwrap_or(1000)
+        let busy = (self.pace.in_flight() * 1000 / LOAD_DEPTH).min(1000);
+        u16::try_from(busy).unwrap_or(1000).max(self.bounds.load(&self.writes))
     }
 
     /// Refuses operations that would wait longer than `swap-timeout`.
@@ -227,14 +257,9 @@ impl Device {
         Ok(())
     }
 
-    /// Has another thread look at the memory, which bounds the writes too. Not on a simulated disk:
-    /// the machine's memory does not follow from a seed.
+    /// Has another thread look at the memory, of which its bounds are parts.
     pub(crate) async fn look_at_memory(&self) {
-        if self.is_simulated {
-            return;
-        }
-        let bounds = Arc::clone(&self.bounds);
-        if blocking(move || bounds.look_at_memory()).await.unwrap_or(false) {
+        if self.share.look_from_core().await {
             self.turns.look(); // it may have become more
         }
     }
@@ -286,8 +311,8 @@ impl Device {
         done: impl FnOnce(Result<(), SchemeError>) + Send + 'static,
     ) {
         self.counts.write_ops.fetch_add(1, Ordering::Relaxed);
-        let bytes = range.len() as u64;
-        self.counts.write_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.write_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
+        let bytes = (range.len() as u64).min(COUNTED_BYTES_MAX);
         let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
         self.writes.begin(bytes);
         let finish = move |outcome: io::Result<()>| {
@@ -443,26 +468,57 @@ mod tests {
     #[test]
     fn where_memory_is_short_fewer_bytes_are_written_at_a_time() {
         let (_dir, device) = device(&RockOptions::default());
-        device.bounds.fit_into(0);
-        device.writes.begin(HALF_BYTES_LEAST - 1);
-        assert!(!device.is_half_full() && device.check_writes().is_ok());
+        device.share.fit_into(0);
         let pass = device.pass().expect("a pass");
-        let data = Arc::new(AppendBuffer::new(4096));
-        data.reserve(4096).expect("room").publish();
-        let (reply, written) = std::sync::mpsc::channel();
-        let seen = Arc::clone(&device);
-        device.write(&pass, 0, &data, 0..4096, move |outcome| {
-            // It counts no longer, before anybody hears of its end.
-            _ = reply.send((outcome.is_ok(), seen.is_half_full()));
-        });
-        assert_eq!(written.recv().expect("written"), (true, false));
-        device.writes.begin(1);
+        let write = |bytes: usize, done: Box<dyn FnOnce() + Send>| {
+            let data = AppendBuffer::new(bytes);
+            _ = data.reserve(bytes).expect("room").publish();
+            device.write(&pass, 0, &data, 0..bytes, move |_| done());
+        };
+        // The only thread of the file stands still at the end of a write, which counts no longer.
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        write(
+            4096,
+            Box::new(move || {
+                _ = begun.send(());
+                _ = released.recv();
+            }),
+        );
+        has_begun.recv().expect("written");
+        for at in 0..HALF_BYTES_LEAST / COUNTED_BYTES_MAX {
+            assert!(!device.is_half_full(), "{at}");
+            assert_eq!(u64::from(device.load()), at * 1000 / 16);
+            write(1 << 20, Box::new(|| ()));
+        }
         assert!(device.is_half_full() && device.check_writes().is_ok());
-        device.writes.begin(HALF_BYTES_LEAST);
+        (0..8).for_each(|_| write(1 << 20, Box::new(|| ())));
         assert!(matches!(device.check_writes(), Err(SchemeError::Busy(_))));
-        run(device.look_at_memory());
-        assert!(!device.is_half_full(), "this machine has memory");
+        assert_eq!(device.load(), 1000);
+        release.send(()).expect("it waits");
         drop(pass);
+        assert!(device.settle(Duration::from_secs(30)));
+        assert!(!device.is_half_full() && device.check_writes().is_ok());
+    }
+
+    #[test]
+    fn what_is_collected_follows_the_memory() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(stored_bytes_max(u64::MAX), (32 * MIB, 24 * MIB));
+        assert_eq!(stored_bytes_max(40 * MIB), (10 * MIB, 10 * MIB - 10 * MIB / 4));
+        assert_eq!(stored_bytes_max(0), (8 * MIB, 6 * MIB));
+        let (_dir, device) = device(&RockOptions::default());
+        device.share.fit_into(0);
+        let take = |is_long| {
+            (0..9).map_while(|_| Stored::take(&device, 1 << 20, is_long).ok()).collect::<Vec<_>>()
+        };
+        let (long, short) = (take(true), take(false));
+        assert_eq!((long.len(), short.len()), (6, 2));
+        drop((long, short));
+        let (short, long) = (take(false), take(true));
+        assert_eq!((short.len(), long.len()), (8, 0));
+        run(device.look_at_memory());
+        assert!(device.share.room_bytes() > 0, "this machine has some");
     }
 
     #[test]

@@ -223,9 +223,9 @@ impl Scheme for Rock {
         Box::pin(async {
             let device = &self.dir.device;
             if device.in_service().is_ok() {
-                device.look_at_memory().await;
                 refill::go_on(&self.dir);
                 self.dir.evict_some();
+                device.look_at_memory().await;
             }
             Ok(())
         })

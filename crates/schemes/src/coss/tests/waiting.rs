@@ -1,12 +1,15 @@
-//! `overload=wait`: stripes that wait for the disk, and objects that wait for stripes.
+//! Stripes that wait for the disk, objects that wait for stripes (`overload=wait`), and the memory
+//! that all may take.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use humboldt_store::scheme::Scheme;
 
-use super::{Store, poll_put, wait_until};
+use super::{Store, poll_put, url, wait_until};
 use crate::Overload;
-use crate::battery::run;
+use crate::battery::{record, run, settle};
+use crate::coss::dir::Hold;
 
 /// With `overload=wait`: objects so small that none of them fills a stripe.
 #[test]
@@ -61,4 +64,34 @@ fn no_more_are_let_in_than_find_room_in_stripes() {
             "half of two stripes, and one that begins"
         );
     });
+}
+
+#[test]
+fn what_readers_and_writers_hold_is_bounded() {
+    let store = Store::new(8, |_| ());
+    store.coss().dir.share.fit_into(u64::MAX);
+    let writers: Vec<_> = (0..100)
+        .map_while(|i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok())
+        .collect();
+    assert!((35..38).contains(&writers.len()), "32 MiB: {}", writers.len());
+    assert!(store.coss().stats().shed > 0);
+    assert!(Hold::to_read(&store.coss().dir, 30 << 20).is_ok(), "hits outlast stores");
+    assert!(Hold::to_read(&store.coss().dir, 34 << 20).is_err());
+    assert_eq!(store.coss().stats().shed_hits, 1);
+    drop(writers);
+    assert_eq!(store.coss().dir.in_hand_bytes(), 0);
+    // Where memory is short it is less.
+    store.coss().dir.share.fit_into(0);
+    let create = |i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok();
+    let writers: Vec<_> = (0..100).map_while(create).collect();
+    assert_eq!(writers.len(), 9, "8 MiB");
+    assert!(Hold::to_read(&store.coss().dir, 9 << 20).is_err());
+    let share = Arc::clone(&store.coss().dir.share);
+    // Once a second it looks at the memory of this machine.
+    settle(store.coss(), |_| {
+        run(store.coss().maintain()).expect("maintenance");
+        share.room_bytes() > 0
+    });
+    store.coss().close().expect("closed");
+    assert!(share.has_left());
 }

@@ -3,7 +3,7 @@
 use humboldt_store::scheme::SchemeError;
 
 use super::*;
-use crate::battery::{body, record};
+use crate::battery::{body, record, settle};
 use crate::health::DISK_FULL;
 
 #[test]
@@ -57,6 +57,21 @@ fn objects_that_are_collected_are_bounded_by_their_bytes() {
     drop((writers, begun));
     // They are counted until they are written, and no longer.
     (0..60).for_each(|i| store(&*rock, &format!("http://b/{i}"), 1, 900_000));
+}
+
+#[test]
+fn upkeep_looks_at_the_memory_until_the_directory_is_closed() {
+    let place = Place::new(64 << 20);
+    let rock = place.bare();
+    let share = Arc::clone(&rock.dir.device.share);
+    share.fit_into(0);
+    settle(&rock, |_| {
+        run(rock.maintain()).expect("maintenance");
+        share.room_bytes() > 0
+    });
+    assert!(!share.has_left());
+    rock.close().expect("closed");
+    assert!(share.has_left());
 }
 
 #[test]
