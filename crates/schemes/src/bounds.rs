@@ -22,7 +22,8 @@ pub(crate) const HALF_BYTES_LEAST: u64 = 1024 * 1024;
 /// The bounds of one directory.
 pub(crate) struct Bounds {
     stores_max: usize,
-    share: Arc<Share>,
+    /// What the directory may have of the memory.
+    pub(crate) share: Arc<Share>,
 }
 
 /// The operations of a directory that store, and wait for the disk or are being done.
@@ -58,8 +59,8 @@ impl Stores {
 
 impl Bounds {
     /// For a directory in which `stores_max` may be under way where memory is not short.
-    pub(crate) fn new(stores_max: usize, share: &Arc<Share>) -> Self {
-        Self { stores_max, share: Arc::clone(share) }
+    pub(crate) fn new(stores_max: usize) -> Self {
+        Self { stores_max, share: Arc::new(Share::new()) }
     }
 
     /// Whether one more store may begin.
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn with_memory_the_number_of_stores_bounds_and_without_their_bytes() {
         let share = Arc::new(Share::beside(Box::leak(Box::default())));
-        let bounds = Bounds::new(640, &share);
+        let bounds = Bounds { stores_max: 640, share: Arc::clone(&share) };
         let all = |stores: &Stores| {
             (bounds.may_begin(stores), bounds.is_half_full(stores), bounds.load(stores))
         };

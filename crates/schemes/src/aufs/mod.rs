@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::bounds::{Bounds, Stores};
 use crate::overload::{Room, Turns};
-use crate::share::Share;
 use crate::tree::{BLOCK_BYTES, Pool, Simulated, Tree, TreeScheme, blocking};
 use crate::tree::{
     Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
@@ -64,9 +63,9 @@ struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
     readers: Arc<Readers>,
-    threads_max: usize,
-    /// What it may have of the memory.
-    share: Arc<Share>,
+    /// Operations that may be under way, before nothing is stored, and before nothing is read.
+    outcomes_to_store_max: usize,
+    outcomes_max: usize,
     bounds: Arc<Bounds>,
     stores: Stores,
     /// Those who wait until there are fewer of these.
@@ -108,12 +107,12 @@ fn room(
     stores: &Stores,
     outcomes: &Arc<AtomicUsize>,
     bounds: &Arc<Bounds>,
-    outcomes_max: usize,
+    outcomes_to_store_max: usize,
 ) -> impl Fn() -> Room + Send + Sync + 'static {
     let (threads, stores, outcomes) = (threads.clone(), stores.clone(), outcomes.clone());
     let bounds = bounds.clone();
     move || {
-        let outcomes_left = outcomes_max.saturating_sub(outcomes.load(Ordering::Relaxed));
+        let outcomes_left = outcomes_to_store_max.saturating_sub(outcomes.load(Ordering::Relaxed));
         // Chores bound the room only if there are any.
         let chores_left = match threads.0.chores() {
             0 => usize::MAX,
@@ -128,17 +127,16 @@ impl Aufs {
         let threads = Arc::new(Threads(Pool::new("aufs", threads_max)));
         let stores = Stores::default();
         let outcomes = Arc::<AtomicUsize>::default();
-        let share = Arc::new(Share::new());
-        let bounds = Arc::new(Bounds::new(threads_max * STORES_PER_THREAD, &share));
-        let outcomes_max = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
-        let room = room(&threads, &stores, &outcomes, &bounds, outcomes_max);
+        let bounds = Arc::new(Bounds::new(threads_max * STORES_PER_THREAD));
+        let outcomes_to_store_max = threads_max * OUTCOMES_TO_STORE_PER_THREAD;
+        let room = room(&threads, &stores, &outcomes, &bounds, outcomes_to_store_max);
         let turns = Turns::new(overload, capacity_bytes, room);
         Self {
             tree,
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
-            threads_max,
-            share,
+            outcomes_to_store_max,
+            outcomes_max: threads_max * OUTCOMES_PER_THREAD,
             bounds,
             stores,
             turns: Arc::new(turns),
@@ -147,12 +145,11 @@ impl Aufs {
     }
 
     fn may_read(&self) -> bool {
-        self.has_outcomes_left(self.threads_max * OUTCOMES_PER_THREAD)
+        self.has_outcomes_left(self.outcomes_max)
     }
 
     fn may_store(&self) -> bool {
-        self.bounds.may_begin(&self.stores)
-            && self.has_outcomes_left(self.threads_max * OUTCOMES_TO_STORE_PER_THREAD)
+        self.bounds.may_begin(&self.stores) && self.has_outcomes_left(self.outcomes_to_store_max)
     }
 
     /// Look-ups that were given up keep nobody from theirs.
@@ -169,7 +166,7 @@ impl Aufs {
         if !self.turns.is_waited() {
             return Counted::new(&self.outcomes);
         }
-        let from = self.threads_max * OUTCOMES_TO_STORE_PER_THREAD - self.bounds.half();
+        let from = self.outcomes_to_store_max - self.bounds.half();
         Counted::telling(&self.outcomes, &self.turns, from)
     }
 
@@ -197,12 +194,12 @@ impl Aufs {
     ) -> Operation<T> {
         let (completer, operation) = Operation::counted(self.outcome());
         let store = Storing::new(&self.stores, bytes as u64, &self.turns);
-        let (share, turns) = (Arc::clone(&self.share), Arc::clone(&self.turns));
+        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
         self.threads.0.write(Box::new(move || {
             let outcome = work(&completer);
             drop(store);
             completer.complete(outcome);
-            if share.look() {
+            if bounds.share.look() {
                 turns.look();
             }
         }));
@@ -331,22 +328,22 @@ impl Engine for Aufs {
 
     fn later(&self, work: Work) -> Operation<()> {
         let (completer, operation) = Operation::under_way();
-        let (share, turns) = (Arc::clone(&self.share), Arc::clone(&self.turns));
+        let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
         self.threads.0.chore(Box::new(move || {
             completer.complete(work());
-            share.look();
+            bounds.share.look();
             turns.look(); // there may be more room, or chores were too many
         }));
         operation
     }
 
     fn close(&self) {
-        self.share.leave();
+        self.bounds.share.leave();
         self.threads.0.close();
     }
 
     fn stop(&self) {
-        self.share.leave();
+        self.bounds.share.leave();
         self.threads.0.stop();
     }
 }

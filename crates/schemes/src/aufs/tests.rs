@@ -11,7 +11,6 @@ use super::{
 };
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::bounds::HALF_BYTES_LEAST;
-use crate::share::Share;
 use crate::tree::{Engine, TreeScheme};
 use crate::{AufsOptions, DirOptions, Levels, OpenError, Overload, SchemeOptions};
 
@@ -95,18 +94,16 @@ fn beyond_the_bound_nothing_is_stored_and_hits_and_removals_go_on() {
 
 /// Opens a directory of one thread in a process that has next to no memory, until its thread looks
 /// at that of this machine.
-fn open_in_short_memory(path: &Path, overload: Overload) -> (TreeScheme, Arc<Bounds>, Arc<Share>) {
+fn open_in_short_memory(path: &Path, overload: Overload) -> (TreeScheme, Arc<Bounds>) {
     let (options, bounds) = (options(path, 1), OnceLock::new());
     let engine = |tree| {
         let aufs = Aufs::new(tree, 1, overload, options.capacity_bytes);
-        aufs.share.fit_into(0);
-        let both = (Arc::clone(&aufs.bounds), Arc::clone(&aufs.share));
-        assert!(bounds.set(both).is_ok());
+        aufs.bounds.share.fit_into(0);
+        assert!(bounds.set(Arc::clone(&aufs.bounds)).is_ok());
         Arc::new(aufs) as Arc<dyn Engine>
     };
     let aufs = TreeScheme::open(NAME, &options.map(|own| own.levels), engine).expect("open");
-    let (bounds, share) = bounds.into_inner().expect("opened");
-    (aufs, bounds, share)
+    (aufs, bounds.into_inner().expect("opened"))
 }
 
 /// An object of 60 KB that is about to be stored.
@@ -128,7 +125,7 @@ const _: () = assert!(ALL_OF_LARGE < STORES_PER_THREAD, "their bytes bound, not 
 #[test]
 fn where_memory_is_short_fewer_stores_wait_for_a_thread() {
     let path = tempfile::tempdir().expect("a directory");
-    let (aufs, bounds, _) = open_in_short_memory(path.path(), Overload::Shed);
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Shed);
     let mut stores: Vec<_> = (0..=ALL_OF_LARGE).map(|at| large(&aufs, at)).collect();
     let held = hold(&aufs);
     let one_too_many = stores.pop();
@@ -145,7 +142,7 @@ fn where_memory_is_short_fewer_stores_wait_for_a_thread() {
 #[test]
 fn a_store_is_enough_for_a_look_at_the_memory() {
     let path = tempfile::tempdir().expect("a directory");
-    let (aufs, bounds, _) = open_in_short_memory(path.path(), Overload::Shed);
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Shed);
     assert_eq!(bounds.half_bytes(), HALF_BYTES_LEAST);
     run(large(&aufs, 0)).expect("stored");
     settle(&aufs, |_| bounds.half_bytes() > HALF_BYTES_LEAST);
@@ -154,7 +151,7 @@ fn a_store_is_enough_for_a_look_at_the_memory() {
 #[test]
 fn with_wait_a_new_object_gets_its_turn_when_there_is_more_memory() {
     let path = tempfile::tempdir().expect("a directory");
-    let (aufs, _, share) = open_in_short_memory(path.path(), Overload::Wait);
+    let (aufs, bounds) = open_in_short_memory(path.path(), Overload::Wait);
     let turns = aufs.engine().turns().expect("turns");
     turns.be_patient();
     let mut stores: Vec<_> = (0..HALF_OF_LARGE).map(|at| large(&aufs, at)).collect();
@@ -162,7 +159,7 @@ fn with_wait_a_new_object_gets_its_turn_when_there_is_more_memory() {
     assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
     let mut turn = aufs.turn(None).expect("a turn");
     assert!(run(async { poll(&mut turn).is_pending() }), "half of the room is taken");
-    share.fit_into(1 << 40);
+    bounds.share.fit_into(1 << 40);
     turns.look();
     run(turn).expect("a turn");
     drop(held);

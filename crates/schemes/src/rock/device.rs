@@ -20,7 +20,6 @@ use crate::block::{BlockFile, ReadFuture};
 use crate::bounds::{Bounds, Stores};
 use crate::health::{DISK_FULL, Health, is_disk_full};
 use crate::overload::Turns;
-use crate::share::Share;
 
 /// How long a stop waits for reads and writes that are under way.
 pub(super) const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
@@ -105,9 +104,7 @@ pub(crate) struct Device {
     passes: AtomicUsize,
     /// Writes under way.
     writes: Stores,
-    /// What the directory may have of the memory.
-    pub(super) share: Arc<Share>,
-    bounds: Arc<Bounds>,
+    pub(super) bounds: Arc<Bounds>,
     /// Bytes of all [`Stored`].
     stored_bytes: AtomicU64,
     /// Bytes of those of long objects.
@@ -146,7 +143,7 @@ impl Stored {
         let stored = Self { device: Arc::clone(device), bytes, long_bytes };
         let all = device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let of_long = device.long_bytes.fetch_add(long_bytes, Ordering::Relaxed) + long_bytes;
-        let (all_max, long_max) = stored_bytes_max(device.share.room_bytes());
+        let (all_max, long_max) = stored_bytes_max(device.bounds.share.room_bytes());
         if all > all_max || (is_long && of_long > long_max) {
             return Err(device.shed("too much is being stored"));
         }
@@ -182,8 +179,7 @@ impl Device {
         capacity_bytes: u64,
     ) -> Self {
         let writes = Stores::default();
-        let share = Arc::new(Share::new());
-        let bounds = Arc::new(Bounds::new(WRITES_MAX, &share));
+        let bounds = Arc::new(Bounds::new(WRITES_MAX));
         let (all, most) = (writes.clone(), Arc::clone(&bounds));
         let room = move || most.room(&all);
         Self {
@@ -198,7 +194,6 @@ impl Device {
             is_closed: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
             writes,
-            share,
             bounds,
             stored_bytes: AtomicU64::new(0),
             long_bytes: AtomicU64::new(0),
@@ -230,7 +225,7 @@ impl Device {
     /// and whether none is under way any more.
     pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
         let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
-        self.share.leave();
+        self.bounds.share.leave();
         (was_closed, self.settle(patience))
     }
 
@@ -259,7 +254,7 @@ impl Device {
 
     /// Has another thread look at the memory, of which its bounds are parts.
     pub(crate) async fn look_at_memory(&self) {
-        if self.share.look_from_core().await {
+        if self.bounds.share.look_from_core().await {
             self.turns.look(); // it may have become more
         }
     }
@@ -468,7 +463,7 @@ mod tests {
     #[test]
     fn where_memory_is_short_fewer_bytes_are_written_at_a_time() {
         let (_dir, device) = device(&RockOptions::default());
-        device.share.fit_into(0);
+        device.bounds.share.fit_into(0);
         let pass = device.pass().expect("a pass");
         let write = |bytes: usize, done: Box<dyn FnOnce() + Send>| {
             let data = AppendBuffer::new(bytes);
@@ -508,7 +503,7 @@ mod tests {
         assert_eq!(stored_bytes_max(40 * MIB), (10 * MIB, 10 * MIB - 10 * MIB / 4));
         assert_eq!(stored_bytes_max(0), (8 * MIB, 6 * MIB));
         let (_dir, device) = device(&RockOptions::default());
-        device.share.fit_into(0);
+        device.bounds.share.fit_into(0);
         let take = |is_long| {
             (0..9).map_while(|_| Stored::take(&device, 1 << 20, is_long).ok()).collect::<Vec<_>>()
         };
@@ -518,7 +513,7 @@ mod tests {
         let (short, long) = (take(false), take(true));
         assert_eq!((short.len(), long.len()), (8, 0));
         run(device.look_at_memory());
-        assert!(device.share.room_bytes() > 0, "this machine has some");
+        assert!(device.bounds.share.room_bytes() > 0, "this machine has some");
     }
 
     #[test]

@@ -69,10 +69,10 @@ fn no_more_are_let_in_than_find_room_in_stripes() {
 #[test]
 fn what_readers_and_writers_hold_is_bounded() {
     let store = Store::new(8, |_| ());
-    store.coss().dir.share.fit_into(u64::MAX);
-    let writers: Vec<_> = (0..100)
-        .map_while(|i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok())
-        .collect();
+    let share = Arc::clone(&store.coss().dir.share);
+    share.fit_into(u64::MAX);
+    let create = |i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok();
+    let writers: Vec<_> = (0..100).map_while(create).collect();
     assert!((35..38).contains(&writers.len()), "32 MiB: {}", writers.len());
     assert!(store.coss().stats().shed > 0);
     assert!(Hold::to_read(&store.coss().dir, 30 << 20).is_ok(), "hits outlast stores");
@@ -81,12 +81,10 @@ fn what_readers_and_writers_hold_is_bounded() {
     drop(writers);
     assert_eq!(store.coss().dir.in_hand_bytes(), 0);
     // Where memory is short it is less.
-    store.coss().dir.share.fit_into(0);
-    let create = |i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok();
+    share.fit_into(0);
     let writers: Vec<_> = (0..100).map_while(create).collect();
     assert_eq!(writers.len(), 9, "8 MiB");
     assert!(Hold::to_read(&store.coss().dir, 9 << 20).is_err());
-    let share = Arc::clone(&store.coss().dir.share);
     // Once a second it looks at the memory of this machine.
     settle(store.coss(), |_| {
         run(store.coss().maintain()).expect("maintenance");

@@ -63,7 +63,7 @@ fn objects_that_are_collected_are_bounded_by_their_bytes() {
 fn upkeep_looks_at_the_memory_until_the_directory_is_closed() {
     let place = Place::new(64 << 20);
     let rock = place.bare();
-    let share = Arc::clone(&rock.dir.device.share);
+    let share = Arc::clone(&rock.dir.device.bounds.share);
     share.fit_into(0);
     settle(&rock, |_| {
         run(rock.maintain()).expect("maintenance");
