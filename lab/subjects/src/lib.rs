@@ -6,6 +6,7 @@
 //! everything that belongs to it. Every change of the machine is first reported to the [`Keeper`],
 //! a process of its own, which undoes it should the laboratory die.
 
+mod address;
 mod attach;
 mod builtin;
 mod command;

@@ -1,5 +1,6 @@
 //! A subject that runs.
 
+use crate::address::HeldAddress;
 use crate::control_group::Groups;
 use crate::keeper::Kept;
 use crate::processes::{Stat, Tree};
@@ -85,6 +86,9 @@ impl Registered {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) child: Child,
+    /// Held for as long as it runs.
+    #[expect(dead_code, reason = "only held")]
+    pub(crate) address: HeldAddress,
     pub(crate) registered: Registered,
     pub(crate) patience: Duration,
     pub(crate) leftovers: Vec<Kept>,

@@ -1,5 +1,6 @@
 //! Starting a subject.
 
+use crate::address::HeldAddress;
 use crate::command::{command_line, run_command};
 use crate::control_group::Groups;
 use crate::environment::io;
@@ -19,7 +20,7 @@ use humboldt_lab_record::Build;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -117,7 +118,8 @@ pub fn start(
     let joined: Vec<PathBuf> =
         environment.groups.to_join().chain(groups.to_join()).map(Path::to_path_buf).collect();
     let child = start.spawn(&joined, &plan.cores)?;
-    let started = Started { child, registered, patience, leftovers, steady, groups };
+    let address = start.address.clone();
+    let started = Started { child, address, registered, patience, leftovers, steady, groups };
     let mut running = start.watch(started, environment)?;
     start.wait_until_ready(&mut running)?;
     start.refuse_pretenders()?;
@@ -131,7 +133,7 @@ struct Start<'a> {
     words: Words,
     mark: String,
     user: User,
-    address: SocketAddr,
+    address: HeldAddress,
     mode: Mode,
     host: Host,
     logs: Vec<PathBuf>,
@@ -164,10 +166,10 @@ impl<'a> Start<'a> {
         }
         check_cores(&plan.cores).map_err(wrong)?;
         let user = user(file, &environment.host)?;
-        let address = free_address(plan.address)?;
+        let address = HeldAddress::choose(plan.address)?;
         let stores = stores(file, environment)?;
         let mark = instance_name();
-        let mut words = given_words(plan, &stores, address);
+        let mut words = given_words(plan, &stores, address.address());
         words.insert("program".to_owned(), program.display().to_string());
         words.insert("instance".to_owned(), mark.clone());
         words.insert("user".to_owned(), user.name.clone());
@@ -390,7 +392,7 @@ impl<'a> Start<'a> {
         let tree = Tree::new(&self.host.proc, Some(&self.mark), Some(root));
         let mut running = Running {
             name: self.file.name().to_owned(),
-            address: self.address,
+            address: self.address.address(),
             mode: self.mode,
             started: None,
             attached: None,
@@ -425,18 +427,18 @@ impl<'a> Start<'a> {
         let limit = Duration::from_secs(u64::from(self.file.content.ready_after_s));
         let url = self.file.content.ready_url.as_ref().map(|url| self.expand(url)).transpose()?;
         let started = Instant::now();
+        let address = self.address.address();
         loop {
             running.check()?;
-            let is_ready = TcpStream::connect_timeout(&self.address, ATTEMPT_WITHIN).is_ok()
-                && url.as_ref().is_none_or(|url| answers(self.address, url));
+            let is_ready = TcpStream::connect_timeout(&address, ATTEMPT_WITHIN).is_ok()
+                && url.as_ref().is_none_or(|url| answers(address, url));
             if is_ready {
                 // So that its helpers are known before the first second is over.
                 return running.notice_helpers();
             }
             if started.elapsed() > limit {
                 return Err(running.failed(&format!(
-                    "does not accept connections at {} within {} s",
-                    self.address,
+                    "does not accept connections at {address} within {} s",
                     limit.as_secs()
                 )));
             }
@@ -505,18 +507,6 @@ fn user(file: &SubjectFile, host: &Host) -> Result<User, SubjectError> {
     }
 }
 
-/// The address with a port that is not in use yet.
-fn free_address(wanted: SocketAddr) -> Result<SocketAddr, SubjectError> {
-    let listener = TcpListener::bind(wanted).map_err(|error| {
-        SubjectError::Environment(format!(
-            "the subject cannot listen at {wanted} ({error}): choose another port"
-        ))
-    })?;
-    listener.local_addr().map_err(|error| {
-        SubjectError::Environment(format!("the subject cannot listen at {wanted}: {error}"))
-    })
-}
-
 /// The stores that it uses of those that there are.
 fn stores(file: &SubjectFile, environment: &Environment) -> Result<Vec<PathBuf>, SubjectError> {
     let stores = environment.stores();
@@ -555,26 +545,6 @@ fn answers(address: SocketAddr, url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_in_use_is_said_before_anything_starts() {
-        let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = taken.local_addr().expect("an address");
-        let error = free_address(address).expect_err("it is taken").to_string();
-        assert!(
-            error.contains(&address.to_string()) && error.contains("choose another port"),
-            "{error}"
-        );
-        drop(taken);
-        // A process that another test just starts may hold the listener for a moment.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while free_address(address).is_err() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(free_address(address).expect("it is free"), address);
-        let any = free_address(SocketAddr::from(([127, 0, 0, 1], 0))).expect("any port");
-        assert_ne!(any.port(), 0);
-    }
 
     #[test]
     fn keys_are_for_their_owner_only() {
