@@ -98,7 +98,7 @@ impl Bounds {
 
     /// Bytes of the first half of the queue, by the memory there is.
     pub(crate) fn half_bytes(&self) -> u64 {
-        (self.share.room_bytes() / HALVES_SHARE).max(HALF_BYTES_LEAST)
+        (self.share.part_bytes() / HALVES_SHARE).max(HALF_BYTES_LEAST)
     }
 }
 
@@ -117,19 +117,19 @@ mod tests {
 
     #[test]
     fn with_memory_the_number_of_stores_bounds_and_without_their_bytes() {
-        let share = Arc::new(Share::beside(Box::leak(Box::default())));
+        let share = Arc::new(Share::of(Arc::default()));
         let bounds = Bounds { stores_max: 640, share: Arc::clone(&share) };
         let all = |stores: &Stores| {
             (bounds.may_begin(stores), bounds.is_half_full(stores), bounds.load(stores))
         };
         for memory in [None, Some(1 << 40)] {
-            memory.into_iter().for_each(|room_bytes| share.fit_into(room_bytes));
+            memory.into_iter().for_each(|bytes| share.set_whole(bytes));
             assert_eq!(all(&stores(319, 30 * MIB)), (true, false, 498));
             assert_eq!(all(&stores(320, 30 * MIB)), (true, true, 500));
             assert_eq!(all(&stores(640, 0)), (false, true, 1000));
             assert_eq!(bounds.room(&stores(300, 30 * MIB)), Room::beside(300, 320));
         }
-        share.fit_into(32 * MIB);
+        share.set_whole(32 * MIB);
         assert_eq!(all(&stores(10, 2 * MIB - 1)), (true, false, 499));
         assert_eq!(all(&stores(10, 2 * MIB)), (true, true, 500));
         assert_eq!(all(&stores(10, 4 * MIB)), (false, true, 1000));

@@ -31,8 +31,8 @@ mod ufs;
 pub use self::beside::PURGE_LOG;
 pub use self::dir_options::DirOptions;
 pub use self::diskd::{HELPER_COMMAND, HelperError, serve_as_helper};
-pub use self::memory::promise_memory;
 pub use self::open_error::OpenError;
+pub use self::share::promise_memory;
 #[doc(hidden)]
 pub use block::example as block_example;
 

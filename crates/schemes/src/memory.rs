@@ -14,9 +14,8 @@ const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 /// on this memory while it is empty.
 static PROMISED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The memory cache of this process may take `bytes` (`cache_mem`): buffers of directories fit into
-/// the rest.
-pub fn promise_memory(bytes: u64) {
+/// The memory cache of this process may take `bytes`: buffers of directories fit into the rest.
+pub(crate) fn promise(bytes: u64) {
     PROMISED_BYTES.store(bytes, Ordering::Relaxed);
 }
 

@@ -1,11 +1,11 @@
-//! The part of this process's memory that is an open directory's.
+//! The part of this process's memory that an open directory may have.
 //!
-//! What waits for a slow disk takes memory, which on a small machine the page cache or the sockets
-//! of clients would need. So schemes that let much wait bound it by their part. Directories of all
-//! schemes that have a [`Share`] have equal parts.
+//! What waits for a slow disk takes memory. On a small machine the page cache or the sockets of
+//! clients need this memory. So schemes that let much wait ask for their [`Share`], and keep what
+//! waits below a part of it. The directories of all these schemes have equal shares.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use humboldt_runtime::turns::blocking;
@@ -16,39 +16,93 @@ use crate::{memory, simulated};
 /// Time between two looks at the memory: those that come once a second may be early.
 const LOOK_INTERVAL: Duration = Duration::from_millis(900);
 
-/// The directories of this process that have a share.
-static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
+/// The memory of this process, in which its directories have shares.
+static OF_PROCESS: LazyLock<Arc<Shared>> = LazyLock::new(Arc::default);
 
-/// Memory that this process can have beyond its memory cache, as it was at the last look. Before
-/// the first look it is not short.
-static ROOM_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Memory that directories share.
+pub(crate) struct Shared {
+    /// The directories that have a share.
+    directories: AtomicUsize,
+    /// What they share, as it was at the last look: all memory that this process can have beyond
+    /// its memory cache. Before the first look it is not short.
+    whole_bytes: AtomicU64,
+    looks: Looks,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let whole_bytes = AtomicU64::new(u64::MAX);
+        Self { directories: AtomicUsize::new(0), whole_bytes, looks: Looks::default() }
+    }
+}
+
+impl Shared {
+    /// That of the directories of this process. Each unit test has its own.
+    fn current() -> Arc<Self> {
+        if cfg!(test) { Arc::default() } else { Arc::clone(&OF_PROCESS) }
+    }
+
+    /// Looks at the memory, unless another directory has done so within about a second.
+    fn look(&self) {
+        if self.looks.is_time(Instant::now()) {
+            self.read();
+        }
+    }
+
+    fn read(&self) {
+        let Some(available_bytes) = memory::available_bytes() else { return };
+        let whole_bytes = memory::room_for_buffers(available_bytes);
+        self.whole_bytes.store(whole_bytes, Ordering::Relaxed);
+        memory::limit_spare_buffers(whole_bytes);
+    }
+}
+
+/// When the last look at the memory was.
+#[derive(Default)]
+struct Looks(Mutex<Option<Instant>>);
+
+impl Looks {
+    /// Whether it is time for the next look, which the caller will do.
+    fn is_time(&self, now: Instant) -> bool {
+        // If it is locked, another thread is about to look.
+        let Some(mut last) = self.0.try_lock() else { return false };
+        if last.is_some_and(|at| now.saturating_duration_since(at) < LOOK_INTERVAL) {
+            return false;
+        }
+        *last = Some(now);
+        true
+    }
+}
+
+/// The memory cache of this process may take `bytes` (`cache_mem`): directories share the rest.
+/// Reads a few files of the system, so that the first directory knows its part.
+pub fn promise_memory(bytes: u64) {
+    memory::promise(bytes);
+    OF_PROCESS.read();
+}
 
 /// The share of one directory, until it leaves or is dropped.
 pub(crate) struct Share {
-    room_bytes: AtomicU64,
-    looked: Mutex<Option<Instant>>,
-    directories: &'static AtomicUsize,
+    of: Arc<Shared>,
+    /// This directory's own looks, after each of which it sees to those who wait for memory.
+    looks: Looks,
     is_counted: AtomicBool,
+    /// On a simulated disk memory is never short: the machine's does not follow from a seed.
     is_simulated: bool,
 }
 
 impl Share {
-    /// Of a directory that is being opened.
+    /// The share of a directory that is being opened.
     pub(crate) fn new() -> Self {
-        let share = Self::beside(&DIRECTORIES);
-        if !share.is_simulated {
-            share.fit_into(ROOM_BYTES.load(Ordering::Relaxed));
-        }
-        share
+        Self::of(Shared::current())
     }
 
-    /// The same, counted among these directories. Memory is not short.
-    pub(crate) fn beside(directories: &'static AtomicUsize) -> Self {
-        directories.fetch_add(1, Ordering::Relaxed);
+    /// A share of this memory.
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        shared.directories.fetch_add(1, Ordering::Relaxed);
         Self {
-            room_bytes: AtomicU64::new(u64::MAX),
-            looked: Mutex::default(),
-            directories,
+            of: shared,
+            looks: Looks::default(),
             is_counted: AtomicBool::new(true),
             is_simulated: simulated::current().is_some(),
         }
@@ -57,7 +111,7 @@ impl Share {
     /// The directory stores nothing any more: the others have its memory.
     pub(crate) fn leave(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
-            self.directories.fetch_sub(1, Ordering::Relaxed);
+            self.of.directories.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -66,53 +120,44 @@ impl Share {
         !self.is_counted.load(Ordering::Relaxed)
     }
 
-    /// Bytes of it.
-    pub(crate) fn room_bytes(&self) -> u64 {
-        self.room_bytes.load(Ordering::Relaxed)
+    /// The bytes that this directory may have: as many as each of the others.
+    pub(crate) fn part_bytes(&self) -> u64 {
+        if self.is_simulated {
+            return u64::MAX;
+        }
+        let directories = self.of.directories.load(Ordering::Relaxed).max(1) as u64;
+        self.of.whole_bytes.load(Ordering::Relaxed) / directories
     }
 
-    /// Looks at the memory, if that was not done within about a second; `true` if it has. It reads
-    /// a few files of the system, so no core calls it.
+    /// Sees to it that the memory was looked at within about a second; `true` once a second. It
+    /// may read a few files of the system, so it must not be called on a core.
     pub(crate) fn look(&self) -> bool {
-        self.is_time_to_look(Instant::now()) && self.read()
+        let is_time = self.is_time_to_look();
+        if is_time {
+            self.of.look();
+        }
+        is_time
     }
 
     /// The same from a core: another thread reads the files.
-    pub(crate) async fn look_from_core(self: &Arc<Self>) -> bool {
-        if !self.is_time_to_look(Instant::now()) {
-            return false;
+    pub(crate) async fn look_from_core(&self) -> bool {
+        let is_time = self.is_time_to_look();
+        if is_time {
+            let shared = Arc::clone(&self.of);
+            // If the thread cannot be had, what was seen before holds for another second.
+            let _ = blocking(move || shared.look()).await;
         }
-        let share = Arc::clone(self);
-        blocking(move || share.read()).await.unwrap_or(false)
+        is_time
     }
 
-    fn read(&self) -> bool {
-        let Some(available_bytes) = memory::available_bytes() else { return false };
-        let room_bytes = memory::room_for_buffers(available_bytes);
-        ROOM_BYTES.store(room_bytes, Ordering::Relaxed);
-        memory::limit_spare_buffers(room_bytes);
-        self.fit_into(room_bytes);
-        true
+    fn is_time_to_look(&self) -> bool {
+        !self.is_simulated && self.looks.is_time(Instant::now())
     }
 
-    /// Never on a simulated disk: the machine's memory does not follow from a seed.
-    fn is_time_to_look(&self, now: Instant) -> bool {
-        if self.is_simulated {
-            return false;
-        }
-        // If it is locked, another thread is about to look.
-        let Some(mut looked) = self.looked.try_lock() else { return false };
-        if looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK_INTERVAL) {
-            return false;
-        }
-        *looked = Some(now);
-        true
-    }
-
-    /// This process can have this much memory beyond its memory cache.
-    pub(crate) fn fit_into(&self, room_bytes: u64) {
-        let directories = self.directories.load(Ordering::Relaxed).max(1) as u64;
-        self.room_bytes.store(room_bytes / directories, Ordering::Relaxed);
+    /// The memory to share is this much, until the next look.
+    #[cfg(test)]
+    pub(crate) fn set_whole(&self, bytes: u64) {
+        self.of.whole_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -127,40 +172,47 @@ mod tests {
     use super::*;
     use crate::battery::run;
 
-    fn counter() -> &'static AtomicUsize {
-        Box::leak(Box::default())
-    }
-
     #[test]
     fn directories_share_the_memory_until_they_leave() {
-        let all = counter();
-        let [first, second, third] = [(); 3].map(|()| Share::beside(all));
-        assert_eq!(first.room_bytes(), u64::MAX);
-        first.fit_into(96);
-        assert_eq!(first.room_bytes(), 32);
+        let shared = Arc::<Shared>::default();
+        let [first, second, third] = [(); 3].map(|()| Share::of(Arc::clone(&shared)));
+        first.set_whole(96);
+        assert_eq!([&first, &second, &third].map(Share::part_bytes), [32; 3]);
         second.leave();
         second.leave();
-        first.fit_into(96);
-        assert_eq!(first.room_bytes(), 48);
+        assert_eq!([&first, &third].map(Share::part_bytes), [48; 2]);
         drop((second, third));
-        first.fit_into(96);
-        assert_eq!(first.room_bytes(), 96);
+        assert_eq!(first.part_bytes(), 96);
         drop(first);
-        assert_eq!(all.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.directories.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn the_memory_of_this_machine_is_looked_at_once_a_second() {
-        let share = Arc::new(Share::beside(counter()));
-        assert!(run(share.look_from_core()));
+    fn one_directory_looks_at_the_memory_for_all() {
+        let shared = Arc::<Shared>::default();
+        let [first, second] = [(); 2].map(|()| Share::of(Arc::clone(&shared)));
+        first.set_whole(0);
+        assert!(run(first.look_from_core()));
         let of_a_machine = 1..1 << 50;
-        assert!(of_a_machine.contains(&share.room_bytes()));
-        let next = Share::new().room_bytes();
-        assert!(next < of_a_machine.end, "what was seen last holds from the start");
-        let share = Share::beside(counter());
-        let start = Instant::now();
-        let looks = [0, 400, 899, 900, 1500, 1800];
-        let looks = looks.map(|ms| share.is_time_to_look(start + Duration::from_millis(ms)));
-        assert_eq!(looks, [true, false, false, true, false, true]);
+        assert!(of_a_machine.contains(&second.part_bytes()));
+        first.set_whole(2);
+        assert!(!first.look(), "once a second");
+        assert!(second.look(), "it has not seen to its own yet");
+        assert_eq!(second.part_bytes(), 1, "but the memory was looked at just now");
+    }
+
+    #[test]
+    fn a_look_is_due_once_a_second() {
+        let (looks, start) = (Looks::default(), Instant::now());
+        let due = [0, 400, 899, 900, 1500, 1800];
+        let due = due.map(|ms| looks.is_time(start + Duration::from_millis(ms)));
+        assert_eq!(due, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn the_first_directory_of_a_process_knows_its_part() {
+        promise_memory(0);
+        let of_a_machine = 1..1 << 50;
+        assert!(of_a_machine.contains(&Share::of(Arc::clone(&OF_PROCESS)).part_bytes()));
     }
 }

@@ -532,7 +532,7 @@ pub(crate) struct RunArgs {
     /// take days
     #[arg(long)]
     pub(crate) full: bool,
-    /// Run every combination of the file's [cross] instead of its choice
+    /// Run every combination of the file's [cross] once, instead of its choice
     #[arg(long)]
     pub(crate) cross: bool,
     /// Also write the page as Markdown, drawings and CSV into this folder at the end, with the

@@ -87,8 +87,7 @@ impl Registered {
 pub(crate) struct Started {
     pub(crate) child: Child,
     /// Held for as long as it runs.
-    #[expect(dead_code, reason = "only held")]
-    pub(crate) address: HeldAddress,
+    pub(crate) _address: HeldAddress,
     pub(crate) registered: Registered,
     pub(crate) patience: Duration,
     pub(crate) leftovers: Vec<Kept>,

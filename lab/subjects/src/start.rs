@@ -118,8 +118,8 @@ pub fn start(
     let joined: Vec<PathBuf> =
         environment.groups.to_join().chain(groups.to_join()).map(Path::to_path_buf).collect();
     let child = start.spawn(&joined, &plan.cores)?;
-    let address = start.address.clone();
-    let started = Started { child, address, registered, patience, leftovers, steady, groups };
+    let _address = start.address.clone();
+    let started = Started { child, _address, registered, patience, leftovers, steady, groups };
     let mut running = start.watch(started, environment)?;
     start.wait_until_ready(&mut running)?;
     start.refuse_pretenders()?;

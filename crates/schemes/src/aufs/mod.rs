@@ -63,8 +63,9 @@ struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
     readers: Arc<Readers>,
-    /// Operations that may be under way, before nothing is stored, and before nothing is read.
+    /// With this many operations under way, no object is stored.
     outcomes_to_store_max: usize,
+    /// With this many, none is read either.
     outcomes_max: usize,
     bounds: Arc<Bounds>,
     stores: Stores,

@@ -98,7 +98,7 @@ fn open_in_short_memory(path: &Path, overload: Overload) -> (TreeScheme, Arc<Bou
     let (options, bounds) = (options(path, 1), OnceLock::new());
     let engine = |tree| {
         let aufs = Aufs::new(tree, 1, overload, options.capacity_bytes);
-        aufs.bounds.share.fit_into(0);
+        aufs.bounds.share.set_whole(0);
         assert!(bounds.set(Arc::clone(&aufs.bounds)).is_ok());
         Arc::new(aufs) as Arc<dyn Engine>
     };
@@ -159,7 +159,7 @@ fn with_wait_a_new_object_gets_its_turn_when_there_is_more_memory() {
     assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
     let mut turn = aufs.turn(None).expect("a turn");
     assert!(run(async { poll(&mut turn).is_pending() }), "half of the room is taken");
-    bounds.share.fit_into(1 << 40);
+    bounds.share.set_whole(1 << 40);
     turns.look();
     run(turn).expect("a turn");
     drop(held);

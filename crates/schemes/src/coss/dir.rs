@@ -123,14 +123,14 @@ pub(super) struct Hold {
 impl Hold {
     /// Bytes of an object that is read.
     pub(super) fn to_read(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
-        Self::new(dir, bytes, in_hand_bytes_max(dir.share.room_bytes())).inspect_err(|_| {
+        Self::new(dir, bytes, in_hand_bytes_max(dir.share.part_bytes())).inspect_err(|_| {
             dir.counts.shed_hits.fetch_add(1, Ordering::Relaxed);
         })
     }
 
     /// Bytes of an object that is stored.
     pub(super) fn to_store(dir: &Arc<Dir>, bytes: u64) -> Result<Self, SchemeError> {
-        Self::new(dir, bytes, in_hand_bytes_max(dir.share.room_bytes()) / STORED_PART)
+        Self::new(dir, bytes, in_hand_bytes_max(dir.share.part_bytes()) / STORED_PART)
     }
 
     fn new(dir: &Arc<Dir>, bytes: u64, bytes_max: u64) -> Result<Self, SchemeError> {

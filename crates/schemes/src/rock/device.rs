@@ -143,7 +143,7 @@ impl Stored {
         let stored = Self { device: Arc::clone(device), bytes, long_bytes };
         let all = device.stored_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let of_long = device.long_bytes.fetch_add(long_bytes, Ordering::Relaxed) + long_bytes;
-        let (all_max, long_max) = stored_bytes_max(device.bounds.share.room_bytes());
+        let (all_max, long_max) = stored_bytes_max(device.bounds.share.part_bytes());
         if all > all_max || (is_long && of_long > long_max) {
             return Err(device.shed("too much is being stored"));
         }
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn where_memory_is_short_fewer_bytes_are_written_at_a_time() {
         let (_dir, device) = device(&RockOptions::default());
-        device.bounds.share.fit_into(0);
+        device.bounds.share.set_whole(0);
         let pass = device.pass().expect("a pass");
         let write = |bytes: usize, done: Box<dyn FnOnce() + Send>| {
             let data = AppendBuffer::new(bytes);
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(stored_bytes_max(40 * MIB), (10 * MIB, 10 * MIB - 10 * MIB / 4));
         assert_eq!(stored_bytes_max(0), (8 * MIB, 6 * MIB));
         let (_dir, device) = device(&RockOptions::default());
-        device.bounds.share.fit_into(0);
+        device.bounds.share.set_whole(0);
         let take = |is_long| {
             (0..9).map_while(|_| Stored::take(&device, 1 << 20, is_long).ok()).collect::<Vec<_>>()
         };
@@ -513,7 +513,7 @@ mod tests {
         let (short, long) = (take(false), take(true));
         assert_eq!((short.len(), long.len()), (8, 0));
         run(device.look_at_memory());
-        assert!(device.bounds.share.room_bytes() > 0, "this machine has some");
+        assert!(device.bounds.share.part_bytes() > 0, "this machine has some");
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn no_more_are_let_in_than_find_room_in_stripes() {
 fn what_readers_and_writers_hold_is_bounded() {
     let store = Store::new(8, |_| ());
     let share = Arc::clone(&store.coss().dir.share);
-    share.fit_into(u64::MAX);
+    share.set_whole(u64::MAX);
     let create = |i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok();
     let writers: Vec<_> = (0..100).map_while(create).collect();
     assert!((35..38).contains(&writers.len()), "32 MiB: {}", writers.len());
@@ -81,14 +81,14 @@ fn what_readers_and_writers_hold_is_bounded() {
     drop(writers);
     assert_eq!(store.coss().dir.in_hand_bytes(), 0);
     // Where memory is short it is less.
-    share.fit_into(0);
+    share.set_whole(0);
     let writers: Vec<_> = (0..100).map_while(create).collect();
     assert_eq!(writers.len(), 9, "8 MiB");
     assert!(Hold::to_read(&store.coss().dir, 9 << 20).is_err());
     // Once a second it looks at the memory of this machine.
     settle(store.coss(), |_| {
         run(store.coss().maintain()).expect("maintenance");
-        share.room_bytes() > 0
+        share.part_bytes() > 0
     });
     store.coss().close().expect("closed");
     assert!(share.has_left());

@@ -64,10 +64,10 @@ fn upkeep_looks_at_the_memory_until_the_directory_is_closed() {
     let place = Place::new(64 << 20);
     let rock = place.bare();
     let share = Arc::clone(&rock.dir.device.bounds.share);
-    share.fit_into(0);
+    share.set_whole(0);
     settle(&rock, |_| {
         run(rock.maintain()).expect("maintenance");
-        share.room_bytes() > 0
+        share.part_bytes() > 0
     });
     assert!(!share.has_left());
     rock.close().expect("closed");

@@ -65,7 +65,7 @@ pub(super) struct File {
     /// Options with a list of values: every combination runs.
     #[serde(default)]
     pub(super) axes: Table,
-    /// The axes with `--cross`, which has no further runs.
+    /// The axes with `--cross`, which has no further runs and no repeats.
     #[serde(default)]
     cross: Table,
     /// With `--cross` the file's [[run]]s: each combination has the options of the one with its
@@ -257,6 +257,7 @@ fn parse_with(
         }
         file.axes = std::mem::take(&mut file.cross);
         file.rows = std::mem::take(&mut file.run);
+        file.repeats = 1; // it is long enough
         file.claim.clear();
         file.step.clear();
     }
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn full_and_cross_are_one_option_away() {
-        let text = "title = 'T'\n[common]\ncache-size = '1MB'\nset = ['a=1']\n[full]\ncache-size = '21GB'\nset = ['b=2']\n\
+        let text = "title = 'T'\nrepeats = 3\n[common]\ncache-size = '1MB'\nset = ['a=1']\n[full]\ncache-size = '21GB'\nset = ['b=2']\n\
                     [axes]\nsubject = ['squid:ufs']\n[cross]\nfs = ['ext2', 'ext4']\n[[run]]\nsubject = 'nginx'\n";
         let small = parse(text, Scale::default()).unwrap();
         assert_eq!((small.common["cache-size"].as_str(), small.run.len()), (Some("1MB"), 1));
@@ -330,6 +331,7 @@ mod tests {
                 && !cross.axes.contains_key("subject")
                 && cross.run.is_empty()
                 && cross.rows.len() == 1
+                && (small.repeats, cross.repeats) == (3, 1)
         );
         let plain = "title = 'T'\n[[run]]\nsubject = 'nginx'\n";
         let full = parse(plain, Scale { full: true, ..Scale::default() });
