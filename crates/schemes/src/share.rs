@@ -2,7 +2,8 @@
 //!
 //! What waits for a slow disk takes memory. On a small machine the page cache or the sockets of
 //! clients need this memory. So schemes that let much wait ask for their [`Share`], and keep what
-//! waits below a part of it. The directories of all these schemes have equal shares.
+//! waits below a part of it. The directories of `aufs`, `coss` and `rock` have equal shares; `ring`
+//! counts its own directories, as if there were no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -42,9 +43,9 @@ impl Shared {
         if cfg!(test) { Arc::default() } else { Arc::clone(&OF_PROCESS) }
     }
 
-    /// Looks at the memory, unless another directory has done so within about a second.
-    fn look(&self) {
-        if self.looks.is_time(Instant::now()) {
+    /// Looks at the memory, unless another directory has done so in the last [`LOOK_INTERVAL`].
+    fn look(&self, now: Instant) {
+        if self.looks.is_time(now) {
             self.read();
         }
     }
@@ -84,7 +85,7 @@ pub fn promise_memory(bytes: u64) {
 /// The share of one directory, until it leaves or is dropped.
 pub(crate) struct Share {
     of: Arc<Shared>,
-    /// This directory's own looks, after each of which it sees to those who wait for memory.
+    /// This directory's own looks: `aufs` and `rock` see to those who wait for memory after each.
     looks: Looks,
     is_counted: AtomicBool,
     /// On a simulated disk memory is never short: the machine's does not follow from a seed.
@@ -129,29 +130,34 @@ impl Share {
         self.of.whole_bytes.load(Ordering::Relaxed) / directories
     }
 
-    /// Sees to it that the memory was looked at within about a second; `true` once a second. It
+    /// Sees to it that the memory was looked at within two seconds; `true` about once a second. It
     /// may read a few files of the system, so it must not be called on a core.
     pub(crate) fn look(&self) -> bool {
-        let is_time = self.is_time_to_look();
+        self.look_at(Instant::now())
+    }
+
+    fn look_at(&self, now: Instant) -> bool {
+        let is_time = self.is_time_to_look(now);
         if is_time {
-            self.of.look();
+            self.of.look(now);
         }
         is_time
     }
 
     /// The same from a core: another thread reads the files.
     pub(crate) async fn look_from_core(&self) -> bool {
-        let is_time = self.is_time_to_look();
+        let now = Instant::now();
+        let is_time = self.is_time_to_look(now);
         if is_time {
             let shared = Arc::clone(&self.of);
-            // If the thread cannot be had, what was seen before holds for another second.
-            let _ = blocking(move || shared.look()).await;
+            // Should the thread fail, what was seen before holds for another second.
+            let _ = blocking(move || shared.look(now)).await;
         }
         is_time
     }
 
-    fn is_time_to_look(&self) -> bool {
-        !self.is_simulated && self.looks.is_time(Instant::now())
+    fn is_time_to_look(&self, now: Instant) -> bool {
+        !self.is_simulated && self.looks.is_time(now)
     }
 
     /// The memory to share is this much, until the next look.
@@ -191,14 +197,21 @@ mod tests {
     fn one_directory_looks_at_the_memory_for_all() {
         let shared = Arc::<Shared>::default();
         let [first, second] = [(); 2].map(|()| Share::of(Arc::clone(&shared)));
+        let (start, of_a_machine) = (Instant::now(), 1..1 << 50);
         first.set_whole(0);
-        assert!(run(first.look_from_core()));
-        let of_a_machine = 1..1 << 50;
+        assert!(first.look_at(start));
         assert!(of_a_machine.contains(&second.part_bytes()));
         first.set_whole(2);
-        assert!(!first.look(), "once a second");
-        assert!(second.look(), "it has not seen to its own yet");
+        assert!(!first.look_at(start), "once a second");
+        assert!(second.look_at(start), "it has not seen to its own yet");
         assert_eq!(second.part_bytes(), 1, "but the memory was looked at just now");
+    }
+
+    #[test]
+    fn a_core_has_another_thread_look() {
+        let share = Share::of(Arc::default());
+        assert!(run(share.look_from_core()));
+        assert!(share.part_bytes() < u64::MAX);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! that range, where there is one, and a name in the kernel keeps it from other laboratories.
 
 use crate::SubjectError;
-use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -50,7 +50,7 @@ impl HeldAddress {
             })
         };
         if wanted.port() != 0 {
-            return Self::hold(wanted).map_err(fails);
+            return Self::hold(wanted, can_be_used).map_err(fails);
         }
         let text = fs::read_to_string(EPHEMERAL).unwrap_or_default();
         Self::any(wanted, &ephemeral(&text)).map_err(fails)
@@ -70,7 +70,7 @@ impl HeldAddress {
         let mut last = io::Error::from(ErrorKind::AddrInUse);
         for _ in 0..ATTEMPTS {
             let address = TcpListener::bind(wanted)?.local_addr()?;
-            match Self::hold(address) {
+            match Self::hold(address, can_be_used) {
                 Err(error) if is_taken(&error) => last = error,
                 outcome => return outcome,
             }
@@ -91,7 +91,7 @@ impl HeldAddress {
         for &port in ports.iter().cycle().skip(first).take(ports.len().min(ATTEMPTS)) {
             let mut address = wanted;
             address.set_port(port);
-            match is_unused(address).and_then(|()| Self::hold(address)) {
+            match Self::hold(address, is_unused) {
                 Err(error) if is_taken(&error) => {}
                 outcome => return outcome.map(Some),
             }
@@ -99,21 +99,27 @@ impl HeldAddress {
         Ok(None)
     }
 
-    /// This address, if a program can listen there and no other laboratory holds its port.
-    fn hold(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address)?;
-        let name = format!("humboldt-lab-port-{}", address.port());
-        let name = UnixDatagram::bind_addr(&LocalAddr::from_abstract_name(name)?)?;
-        Ok(Self { address, _name: Arc::new(name) })
+    /// This address, if no other laboratory holds it and it passes this test. The name comes first:
+    /// the test itself would disturb a subject of the other one.
+    fn hold(address: SocketAddr, test: fn(SocketAddr) -> io::Result<()>) -> io::Result<Self> {
+        let name = LocalAddr::from_abstract_name(format!("humboldt-lab {address}"))?;
+        let name = Arc::new(UnixDatagram::bind_addr(&name)?);
+        test(address)?;
+        Ok(Self { address, _name: name })
     }
 }
 
-/// Whether this port has no old connections either: without `SO_REUSEADDR`, which not every subject
-/// sets, nothing can listen there until the last of their packets must have come.
+/// Whether a program with `SO_REUSEADDR` can listen there, as nearly all servers.
+fn can_be_used(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
+}
+
+/// Whether every program can: without `SO_REUSEADDR`, not while packets of old connections may
+/// still come.
 fn is_unused(address: SocketAddr) -> io::Result<()> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    bind(socket(family, SocketType::STREAM, None)?, &address)?;
-    Ok(())
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    Ok(bind(socket, &address)?)
 }
 
 /// Whether another port may do.
