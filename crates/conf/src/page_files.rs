@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::diagnostics::Severity;
 use crate::state::State;
 use crate::table::Config;
-use crate::types::{AclKind, DenyInfo, Location, PageTexts};
+use crate::types::{AclKind, DenyInfo, Location, PackedPages, PageTexts};
 
 /// The directory in which Debian's packages have pages in many languages.
 const LANGUAGES_DIR: &str = "/usr/share/squid/errors";
@@ -154,8 +154,8 @@ impl Files<'_> {
     fn read_languages(&mut self, config: &mut Config) {
         let languages = &mut config.error_default_language;
         let default = languages.default.clone();
-        let mut by_path: HashMap<PathBuf, Arc<PageTexts>> = HashMap::new();
-        let mut found: BTreeMap<Box<str>, Arc<PageTexts>> = BTreeMap::new();
+        let mut by_path: HashMap<PathBuf, Arc<PackedPages>> = HashMap::new();
+        let mut found: BTreeMap<Box<str>, Arc<PackedPages>> = BTreeMap::new();
         for name in language_names(Path::new(LANGUAGES_DIR)) {
             let Ok(path) = fs::canonicalize(Path::new(LANGUAGES_DIR).join(&*name)) else {
                 continue;
@@ -186,17 +186,15 @@ impl Files<'_> {
     }
 
     /// The templates of a language. Those that cannot be read are left out: nobody has named them.
-    fn read_language(&mut self, path: &Path) -> PageTexts {
+    fn read_language(&mut self, path: &Path) -> PackedPages {
         let names = template_names(path).unwrap_or_default();
         let known = AclKind::SquidError.words().unwrap_or_default();
-        let shown = names.into_iter().filter(|name| known.contains(&&**name));
-        let mut pages = PageTexts::new();
-        for name in shown.take(TEMPLATES_MAX) {
-            if let Ok(text) = self.read_file(&path.join(&*name)) {
-                pages.insert(name, text);
-            }
-        }
-        pages
+        let shown = names.iter().filter_map(|name| known.iter().find(|&&known| known == &**name));
+        let texts: Vec<_> = shown
+            .take(TEMPLATES_MAX)
+            .filter_map(|&name| Some((name, self.read_file(&path.join(name)).ok()?)))
+            .collect();
+        PackedPages::new(texts.iter().map(|(name, text)| (*name, &**text)))
     }
 
     /// The template of a `deny_info` line, looked for where Squid does.

@@ -10,6 +10,7 @@ mod logs;
 mod marks;
 mod network;
 mod notes;
+mod packed_pages;
 mod pages;
 mod storage;
 mod tls;
@@ -43,6 +44,7 @@ pub use network::{
     UriWhitespace,
 };
 pub use notes::{Annotation, NoteRule};
+pub use packed_pages::PackedPages;
 pub use pages::{PageDirectory, PageLanguages, PageTexts, StyleSheet};
 pub use storage::{CacheDir, RefreshOptions, RefreshPattern};
 pub use tls::{

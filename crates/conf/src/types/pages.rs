@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Location;
+use super::{Location, PackedPages};
 
 /// Templates by the names of their pages.
 pub type PageTexts = BTreeMap<Box<str>, Arc<[u8]>>;
@@ -27,7 +27,7 @@ pub struct PageLanguages {
     /// The line that names it.
     pub(crate) location: Location,
     /// The templates of each language, by its tag in lower case. Tags of one directory share them.
-    pub pages: BTreeMap<Box<str>, Arc<PageTexts>>,
+    pub pages: BTreeMap<Box<str>, Arc<PackedPages>>,
 }
 
 /// `err_page_stylesheet`

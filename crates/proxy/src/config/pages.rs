@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use humboldt_conf::{Config, PageTexts};
+use humboldt_conf::{Config, PackedPages, PageTexts};
 
 use crate::errors::ErrorPage;
 
@@ -12,7 +12,7 @@ pub(crate) struct Pages {
     /// Those of `error_directory`.
     own: Option<PageTexts>,
     /// By language.
-    languages: BTreeMap<Box<str>, Arc<PageTexts>>,
+    languages: BTreeMap<Box<str>, Arc<PackedPages>>,
     /// `error_default_language`
     default: Option<Box<str>>,
     /// `err_page_stylesheet`, for `%l`.
@@ -100,7 +100,10 @@ mod tests {
 
     #[test]
     fn the_first_wanted_language_that_is_there() {
-        let language = |tag: &str| (tag.into(), Arc::new(texts(tag)));
+        let language = |tag: &str| {
+            let texts = [("ERR_DNS_FAIL", tag.as_bytes())];
+            (tag.into(), Arc::new(PackedPages::new(texts)))
+        };
         let mut pages = Pages {
             own: None,
             languages: BTreeMap::from(["de", "pt", "pt-br"].map(language)),
