@@ -31,6 +31,10 @@ const TEMPLATES_MAX: usize = 256;
 /// Most names of languages; further ones are not used.
 const LANGUAGE_NAMES_MAX: usize = 1024;
 
+/// Most bytes of one language, all of which are unpacked at once; a page with which there were more
+/// is left out.
+const LANGUAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Most bytes of all templates together; what does not fit is not used.
 const ALL_TEMPLATES_BYTES_MAX: u64 = 32 << 20;
 
@@ -40,7 +44,7 @@ pub(crate) fn read(config: &mut Config, state: &mut State, languages: bool) {
     if let Some(directory) = &mut config.error_directory {
         files.read_directory(&directory.path, &directory.location, &mut directory.pages);
     } else if languages || config.error_default_language.default.is_some() {
-        files.read_languages(config);
+        files.read_languages(Path::new(LANGUAGES_DIR), config);
     }
     for line in &mut config.deny_info {
         let pages = config.error_directory.as_ref().map(|directory| &directory.pages);
@@ -151,13 +155,13 @@ impl Files<'_> {
     }
 
     /// The templates in all languages. English is built in, unless it is asked for.
-    fn read_languages(&mut self, config: &mut Config) {
+    fn read_languages(&mut self, folder: &Path, config: &mut Config) {
         let languages = &mut config.error_default_language;
         let default = languages.default.clone();
         let mut by_path: HashMap<PathBuf, Arc<PackedPages>> = HashMap::new();
         let mut found: BTreeMap<Box<str>, Arc<PackedPages>> = BTreeMap::new();
-        for name in language_names(Path::new(LANGUAGES_DIR)) {
-            let Ok(path) = fs::canonicalize(Path::new(LANGUAGES_DIR).join(&*name)) else {
+        for name in language_names(folder) {
+            let Ok(path) = fs::canonicalize(folder.join(&*name)) else {
                 continue;
             };
             let is_asked_for = default.as_deref() == Some(&*name);
@@ -190,10 +194,13 @@ impl Files<'_> {
         let names = template_names(path).unwrap_or_default();
         let known = AclKind::SquidError.words().unwrap_or_default();
         let shown = names.iter().filter_map(|name| known.iter().find(|&&known| known == &**name));
-        let texts: Vec<_> = shown
-            .take(TEMPLATES_MAX)
-            .filter_map(|&name| Some((name, self.read_file(&path.join(name)).ok()?)))
-            .collect();
+        let mut bytes_left = LANGUAGE_BYTES_MAX;
+        let mut read = |name: &'static str| {
+            let text = self.read_file(&path.join(name)).ok()?;
+            bytes_left = bytes_left.checked_sub(text.len())?;
+            Some((name, text))
+        };
+        let texts: Vec<_> = shown.take(TEMPLATES_MAX).filter_map(|&name| read(name)).collect();
         PackedPages::new(texts.iter().map(|(name, text)| (*name, &**text)))
     }
 
@@ -312,5 +319,45 @@ mod tests {
         for why in ["it is empty", "it is no file", "more than 256 KB"] {
             assert!(text.contains(why), "{why}: {text}");
         }
+    }
+
+    #[test]
+    fn the_languages_of_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |tag: &str, name: &str, text: &[u8]| {
+            fs::create_dir_all(dir.path().join(tag)).unwrap();
+            fs::write(dir.path().join(tag).join(name), text).unwrap();
+        };
+        for tag in ["de", "fr", "en", NO_LANGUAGE, "German"] {
+            write(tag, "ERR_DNS_FAIL", format!("{tag}: dns").as_bytes());
+            write(tag, "ERR_ACCESS_DENIED", format!("{tag}: denied").as_bytes());
+        }
+        write("de", "ERR_OWN", b"own");
+        fs::create_dir(dir.path().join("it")).unwrap();
+        std::os::unix::fs::symlink("de", dir.path().join("de-at")).unwrap();
+        // Five of the longest are more than a language may have.
+        for name in ["ERR_ACCESS_DENIED", "ERR_CACHE_ACCESS_DENIED", "ERR_CANNOT_FORWARD"] {
+            write("xx", name, &vec![b'x'; 250 << 10]);
+        }
+        for name in ["ERR_CONNECT_FAIL", "ERR_DNS_FAIL"] {
+            write("xx", name, &vec![b'x'; 250 << 10]);
+        }
+        let (mut config, mut state) = (Config::default(), State::default());
+        let mut files = Files { state: &mut state, bytes_left: ALL_TEMPLATES_BYTES_MAX };
+        files.read_languages(dir.path(), &mut config);
+        let languages = config.error_default_language.pages;
+        let tags: Vec<&str> = languages.keys().map(|tag| &**tag).collect();
+        assert_eq!(tags, ["de", "de-at", "fr", "xx"]);
+        assert!(Arc::ptr_eq(&languages["de"], &languages["de-at"]));
+        for (tag, page, text) in [
+            ("de", "ERR_DNS_FAIL", Some("de: dns")),
+            ("de", "ERR_ACCESS_DENIED", Some("de: denied")),
+            ("fr", "ERR_DNS_FAIL", Some("fr: dns")),
+            ("de", "ERR_OWN", None),
+            ("xx", "ERR_DNS_FAIL", None),
+        ] {
+            assert_eq!(languages[tag].get(page), text.map(str::as_bytes), "{tag} {page}");
+        }
+        assert!(languages["xx"].get("ERR_CONNECT_FAIL").is_some());
     }
 }

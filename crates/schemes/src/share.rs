@@ -45,9 +45,7 @@ impl Shared {
 
     /// Looks at the memory, unless another directory has done so in the last [`LOOK_INTERVAL`].
     fn look(&self, now: Instant) {
-        if self.looks.is_time(now) {
-            self.read();
-        }
+        self.looks.if_due(now, || self.read());
     }
 
     fn read(&self) {
@@ -63,13 +61,14 @@ impl Shared {
 struct Looks(Mutex<Option<Instant>>);
 
 impl Looks {
-    /// Whether it is time for the next look, which the caller will do.
-    fn is_time(&self, now: Instant) -> bool {
-        // If it is locked, another thread is about to look.
-        let Some(mut last) = self.0.try_lock() else { return false };
+    /// Looks, if the last look was long enough before; `true` if so. Who comes meanwhile waits for
+    /// the look.
+    fn if_due(&self, now: Instant, look: impl FnOnce()) -> bool {
+        let mut last = self.0.lock();
         if last.is_some_and(|at| now.saturating_duration_since(at) < LOOK_INTERVAL) {
             return false;
         }
+        look();
         *last = Some(now);
         true
     }
@@ -157,7 +156,7 @@ impl Share {
     }
 
     fn is_time_to_look(&self, now: Instant) -> bool {
-        !self.is_simulated && self.looks.is_time(now)
+        !self.is_simulated && self.looks.if_due(now, || ())
     }
 
     /// The memory to share is this much, until the next look.
@@ -218,7 +217,7 @@ mod tests {
     fn a_look_is_due_once_a_second() {
         let (looks, start) = (Looks::default(), Instant::now());
         let due = [0, 400, 899, 900, 1500, 1800];
-        let due = due.map(|ms| looks.is_time(start + Duration::from_millis(ms)));
+        let due = due.map(|ms| looks.if_due(start + Duration::from_millis(ms), || ()));
         assert_eq!(due, [true, false, false, true, false, true]);
     }
 

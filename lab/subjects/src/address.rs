@@ -99,10 +99,10 @@ impl HeldAddress {
         Ok(None)
     }
 
-    /// This address, if no other laboratory holds it and it passes this test. The name comes first:
-    /// the test itself would disturb a subject of the other one.
+    /// This address, if no other laboratory holds its port, at whatever address, and it passes this
+    /// test. The name comes first: the test itself would disturb a subject of the other one.
     fn hold(address: SocketAddr, test: fn(SocketAddr) -> io::Result<()>) -> io::Result<Self> {
-        let name = LocalAddr::from_abstract_name(format!("humboldt-lab {address}"))?;
+        let name = LocalAddr::from_abstract_name(format!("humboldt-lab-port-{}", address.port()))?;
         let name = Arc::new(UnixDatagram::bind_addr(&name)?);
         test(address)?;
         Ok(Self { address, _name: name })
