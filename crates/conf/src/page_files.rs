@@ -336,11 +336,10 @@ mod tests {
         fs::create_dir(dir.path().join("it")).unwrap();
         std::os::unix::fs::symlink("de", dir.path().join("de-at")).unwrap();
         // Five of the longest are more than a language may have.
-        for name in ["ERR_ACCESS_DENIED", "ERR_CACHE_ACCESS_DENIED", "ERR_CANNOT_FORWARD"] {
-            write("xx", name, &vec![b'x'; 250 << 10]);
-        }
-        for name in ["ERR_CONNECT_FAIL", "ERR_DNS_FAIL"] {
-            write("xx", name, &vec![b'x'; 250 << 10]);
+        for name in
+            ["ACCESS_DENIED", "CACHE_ACCESS_DENIED", "CANNOT_FORWARD", "CONNECT_FAIL", "DNS_FAIL"]
+        {
+            write("xx", &format!("ERR_{name}"), &vec![b'x'; 250 << 10]);
         }
         let (mut config, mut state) = (Config::default(), State::default());
         let mut files = Files { state: &mut state, bytes_left: ALL_TEMPLATES_BYTES_MAX };

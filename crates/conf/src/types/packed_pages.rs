@@ -45,16 +45,11 @@ impl PackedPages {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let (_, place) = self.places.iter().find(|(page, _)| *page == name)?;
-        let texts = match self.texts.get() {
-            Some(texts) => texts,
-            None => {
-                let texts = self.unpack();
-                // Another core may be doing the same. Nobody waits for anybody.
-                let _ = self.texts.set(texts);
-                self.texts.get()?
-            }
-        };
-        texts.as_deref()?.get(place.clone())
+        if self.texts.get().is_none() {
+            // Another core may be doing the same, and be first. Neither waits for the other.
+            let _ = self.texts.set(self.unpack());
+        }
+        self.texts.get()?.as_deref()?.get(place.clone())
     }
 
     /// Takes well under a millisecond for a language of Squid's packages, which has 50 KB.
