@@ -36,12 +36,12 @@ pub trait Service: 'static {
     /// Answers a request at once, without waiting for anything, if it can; otherwise gives it back.
     fn begin(&self, client: &mut ClientExchange, request: Self::Request) -> Option<Self::Pending>;
 
-    /// Answers a request that has to wait.
-    fn proceed(
-        &self,
-        client: &mut ClientExchange,
+    /// Answers a request that has to wait. Boxed, so that an idle connection has no memory for it.
+    fn proceed<'a>(
+        &'a self,
+        client: &'a mut ClientExchange,
         pending: Self::Pending,
-    ) -> impl Future<Output = ()>;
+    ) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
     /// The buckets that limit the pace of all that is sent on the connection.
     fn limits(&self) -> Vec<Arc<TokenBucket>> {
@@ -71,17 +71,30 @@ enum Turn<P> {
 }
 
 /// Serves a connection until it ends, whatever protocol the client speaks.
-pub async fn serve<S: Service>(io: &Rc<CoreIo>, stream: Stream, service: &Rc<S>) {
-    let mut client = H1Client::new(io, stream);
-    client.limit_connection(service.limits());
-    serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
+pub fn serve<S: Service>(
+    io: &Rc<CoreIo>,
+    stream: Stream,
+    service: &Rc<S>,
+) -> impl Future<Output = ()> {
+    serve_limited(io, H1Client::new(io, stream), service)
 }
 
 /// The same with a connection that [was](Service::go_on) another one before.
-pub async fn serve_on<S: Service>(io: &Rc<CoreIo>, carrier: Carrier, service: &Rc<S>) {
-    let mut client = H1Client::on(io, carrier);
+pub fn serve_on<S: Service>(
+    io: &Rc<CoreIo>,
+    carrier: Carrier,
+    service: &Rc<S>,
+) -> impl Future<Output = ()> {
+    serve_limited(io, H1Client::on(io, carrier), service)
+}
+
+fn serve_limited<S: Service>(
+    io: &CoreIo,
+    mut client: H1Client,
+    service: &Rc<S>,
+) -> impl Future<Output = ()> {
     client.limit_connection(service.limits());
-    serve_in_turn(io, ClientExchange::H1(client), service.as_ref()).await;
+    serve_in_turn(io, client, service.as_ref())
 }
 
 /// Serves a connection that is a tunnel to `place`, `HOST:PORT`, from its first byte on, as if its
@@ -124,7 +137,7 @@ pub async fn serve_with_socks<S: Service>(
     let begun = Box::pin(socks::begin(client, settings)).await;
     let client = match begun {
         Begun::Http(client) => {
-            return serve_in_turn(io, ClientExchange::H1(client), service).await;
+            return serve_in_turn(io, client, service).await;
         }
         Begun::Ended(client) => ClientExchange::H1(client),
         Begun::Asks(client, head) => {
@@ -142,43 +155,62 @@ pub async fn serve_with_socks<S: Service>(
 }
 
 /// Serves a connection that has one exchange after the other.
-async fn serve_in_turn<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
+fn serve_in_turn<S: Service>(
+    io: &CoreIo,
+    client: H1Client,
+    service: &S,
+) -> impl Future<Output = ()> {
+    let mut client = ClientExchange::H1(client);
+    // An idle connection has the memory of this future. A block has the client once, an async
+    // function would have its argument twice.
+    async move {
+        answer_in_turn(io, &mut client, service).await;
+        Box::pin(end(client, service)).await;
+    }
+}
+
+/// Answers the requests of a connection until there are no more.
+async fn answer_in_turn<S: Service>(io: &CoreIo, client: &mut ClientExchange, service: &S) {
     let mut proceeded = 0_u32;
     loop {
-        // A connection that came so late may have a request on its way.
-        let was_draining = io.is_draining();
-        let turn = poll_fn(|cx| match poll_turn(cx, &mut client, service) {
-            Poll::Pending if io.is_draining() && !was_draining => {
-                Poll::Ready(match client.ended_by(ClientLost::ShutDown) {
-                    Event::Refused(refused) => Turn::Refused(refused),
-                    Event::Head | Event::End => Turn::End,
-                })
-            }
-            turn => turn,
-        });
-        let turn = turn.await;
-        client.leave_line();
-        match turn {
-            Turn::Pending(pending) => {
-                service.proceed(&mut client, pending).await;
-                proceeded = proceeded.wrapping_add(1);
-                // It may not have waited for anything, as for a request that a rule denies.
-                if proceeded.is_multiple_of(ANSWERS_AT_ONCE_MAX) {
-                    tokio::task::yield_now().await;
-                }
-            }
-            Turn::Refused(refused) => {
-                service.refuse(&mut client, refused).await;
-                // The beginning of the next request would not be known.
-                break;
-            }
-            Turn::End => break,
+        let answering = match next_turn(io, client, service).await {
+            Turn::Pending(pending) => service.proceed(client, pending),
+            // The beginning of the next request would not be known.
+            Turn::Refused(refused) => return Box::pin(service.refuse(client, refused)).await,
+            Turn::End => return,
+        };
+        answering.await;
+        proceeded = proceeded.wrapping_add(1);
+        // It may not have waited for anything, as for a request that a rule denies.
+        if proceeded.is_multiple_of(ANSWERS_AT_ONCE_MAX) {
+            tokio::task::yield_now().await;
         }
         if !client.next() {
-            break;
+            return;
         }
     }
-    Box::pin(end(client, service)).await;
+}
+
+/// Answers requests at once, until one has to wait.
+async fn next_turn<S: Service>(
+    io: &CoreIo,
+    client: &mut ClientExchange,
+    service: &S,
+) -> Turn<S::Pending> {
+    // A connection that came so late may have a request on its way.
+    let was_draining = io.is_draining();
+    let turn = poll_fn(|cx| match poll_turn(cx, client, service) {
+        Poll::Pending if io.is_draining() && !was_draining => {
+            Poll::Ready(match client.ended_by(ClientLost::ShutDown) {
+                Event::Refused(refused) => Turn::Refused(refused),
+                Event::Head | Event::End => Turn::End,
+            })
+        }
+        turn => turn,
+    });
+    let turn = turn.await;
+    client.leave_line();
+    turn
 }
 
 /// Answers one request that has come already.
@@ -294,9 +326,13 @@ mod tests {
             None
         }
 
-        async fn proceed(&self, client: &mut ClientExchange, (): ()) {
+        fn proceed<'a>(
+            &'a self,
+            client: &'a mut ClientExchange,
+            (): (),
+        ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
             self.answer(client);
-            client.flush().await.expect("sent");
+            Box::pin(async { client.flush().await.expect("sent") })
         }
 
         fn end(&self) {}

@@ -101,7 +101,7 @@ async fn permit_and_rewrite(transaction: &mut Transaction<'_>) -> Result<Option<
         Some(Err(Failed::Refused(refusal))) => Err(refused(transaction, refusal).await),
         Some(Err(Failed::NoAnswer(why))) => {
             let why = format!("url_rewrite_program: {why}");
-            Err(Box::pin(local::error(transaction, ErrorPage::GatewayFailure, &why)).await)
+            Err(local::error(transaction, ErrorPage::GatewayFailure, &why).await)
         }
     }
 }
@@ -130,5 +130,5 @@ fn gone(transaction: &Transaction<'_>) -> Outcome {
 }
 
 async fn refused(transaction: &mut Transaction<'_>, refusal: Refusal) -> Outcome {
-    Box::pin(local::refused(transaction, refusal, None)).await
+    local::refused(transaction, refusal, None).await
 }

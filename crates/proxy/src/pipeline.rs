@@ -16,6 +16,7 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
+use humboldt_store::flow::Flow;
 use humboldt_store::{Begin, FlowReader, Held, ReaderKind};
 
 use crate::config::cache_status::Forward;
@@ -149,9 +150,9 @@ pub(crate) fn admit_permitted(core: &Core, request: &Request) -> Admission {
     }
 }
 
-/// The steps that may wait. The caller boxes this future, since most requests never get here. The
-/// steps that a common miss does not need are boxed once more: a future is moved as a whole when it
-/// begins, so it should be small.
+/// The steps that may wait. The caller has this future in a box, since most requests never get
+/// here. The steps that a common miss does not need are boxed once more: a future is moved as a
+/// whole when it begins, and many requests may wait, so it should be small.
 pub(crate) async fn proceed(
     transaction: &mut Transaction<'_>,
     mut admission: Admission,
@@ -166,15 +167,16 @@ pub(crate) async fn proceed(
         };
     }
     if let Admission::Undecided = admission {
-        let deciding = permission::decide_permission(core, request);
-        admission = match transaction.while_it_stays(pin!(deciding)).await {
+        let deciding = Box::pin(permission::decide_permission(core, request));
+        admission = match transaction.while_it_stays(deciding).await {
             None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
             Some(Ok(())) => admit_permitted(core, request),
             Some(Err(refusal)) => Admission::Deny(refusal),
         };
     }
     if let Admission::NeedsAddresses = admission {
-        if transaction.while_it_stays(pin!(access::look_up(core, request))).await.is_none() {
+        let looking_up = Box::pin(access::look_up(core, request));
+        if transaction.while_it_stays(looking_up).await.is_none() {
             return transaction.client_gone(Outcome::local(Tag::None, 0));
         }
         admission = admit_permitted(core, request);
@@ -314,13 +316,13 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
         if !may_share(request, &found) {
             let (tag, why) = (found.miss_tag(), found.why());
             let to_learn_about = found.stale.take().filter(|_| request.head.method == Method::Head);
-            return pass(transaction, tag, why, to_learn_about).await;
+            return Box::pin(pass(transaction, tag, why, to_learn_about)).await;
         }
         if let Served::Done(outcome) = share(transaction, &mut found).await {
             return outcome;
         }
     }
-    pass(transaction, Tag::Miss, Forward::UriMiss, None).await
+    Box::pin(pass(transaction, Tag::Miss, Forward::UriMiss, None)).await
 }
 
 /// Looks in the cache directories. `None`: they have no answer.
@@ -369,52 +371,70 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         && found.forward != Forward::Bypass
         && request.store_id.is_none()
         && !wants_the_server(request);
-    let begun = match collapse {
-        true => cache.begin_or_join(request.key, key, request.cache_url()),
-        false => Begin::Lead(cache.private(request.key, key)),
-    };
-    match begun {
-        Begin::Wait(mut reader) => {
-            if until_on_disk(transaction, &mut reader).await.is_none() {
-                return Served::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
+    // A block, so that a request that waits for its answer keeps nothing else of this.
+    let (reader, report, tag) = {
+        let begun = match collapse {
+            true => cache.begin_or_join(request.key, key, request.cache_url()),
+            false => Begin::Lead(cache.private(request.key, key)),
+        };
+        match begun {
+            Begin::Wait(reader) => {
+                return Box::pin(after_disk(transaction, found, reader)).await;
             }
-            look_again(transaction, found).await
+            Begin::Lead(writer) => {
+                // The fetch that this request would have joined may have ended since the look-up.
+                let may_hit = collapse && cache.mem().contains(&key);
+                if let Some(hit) = may_hit.then(|| look_up(core, request).ok()).flatten() {
+                    drop(writer);
+                    return Served::Done(Box::pin(follow::object(transaction, hit)).await);
+                }
+                let Some(reader) = writer.subscribe(ReaderKind::Client) else {
+                    return Served::LookAgain;
+                };
+                let report = Report::because(found.why());
+                let tag = found.miss_tag();
+                let stale = invalidate::unless_void(core, found.stale.take());
+                deliver::start(core, Job::new(request, stale, true, &report), writer);
+                (reader, Some(report), tag)
+            }
+            Begin::Join(reader) => {
+                core.count(Counter::ClientCollapsed, 1);
+                (reader, None, Tag::Miss)
+            }
         }
-        Begin::Lead(writer) => {
-            // The fetch that this request would have joined may have ended since the look-up.
-            let may_hit = collapse && cache.mem().contains(&key);
-            if let Some(hit) = may_hit.then(|| look_up(core, request).ok()).flatten() {
-                drop(writer);
-                return Served::Done(Box::pin(follow::object(transaction, hit)).await);
-            }
-            let Some(reader) = writer.subscribe(ReaderKind::Client) else {
-                return Served::LookAgain;
-            };
-            let report = Report::because(found.why());
-            let tag = found.miss_tag();
-            let stale = invalidate::unless_void(core, found.stale.take());
-            let job = Job::new(request, stale, true, &report);
-            deliver::start(core, job, writer);
-            let flow = Arc::clone(reader.flow());
-            let served = follow(transaction, reader, Some(&report), tag).await;
+    };
+    let flow = Arc::clone(reader.flow());
+    match follow(transaction, reader, report.as_deref(), tag).await {
+        Served::LookAgain if report.is_some() => {
             // It may have gone on without this client, and be on disk now.
             found.skip_disk &= !flow.is_stored();
-            served
+            Served::LookAgain
         }
-        Begin::Join(reader) => {
-            core.count(Counter::ClientCollapsed, 1);
-            let flow = Arc::clone(reader.flow());
-            match follow(transaction, reader, None, Tag::Miss).await {
-                // Nothing that came of this fetch is for it.
-                Served::LookAgain if follow::is_closed(core, request, &flow) => {
-                    Served::Done(pass(transaction, Tag::Miss, Forward::UriMiss, None).await)
-                }
-                // The answer may be for another variant, or have gone on without this client.
-                Served::LookAgain => look_again(transaction, found).await,
-                done => done,
-            }
-        }
+        Served::LookAgain => Box::pin(after_join(transaction, found, &flow)).await,
+        done => done,
     }
+}
+
+/// Goes on where the fetch that was joined was not for this request.
+async fn after_join(transaction: &mut Transaction<'_>, found: &mut Found, flow: &Flow) -> Served {
+    // Nothing that came of this fetch is for it.
+    if follow::is_closed(transaction.core, transaction.request, flow) {
+        return Served::Done(pass(transaction, Tag::Miss, Forward::UriMiss, None).await);
+    }
+    // The answer may be for another variant, or have gone on without this client.
+    look_again(transaction, found).await
+}
+
+/// Looks again when a directory has written an answer that is complete.
+async fn after_disk(
+    transaction: &mut Transaction<'_>,
+    found: &mut Found,
+    mut reader: FlowReader,
+) -> Served {
+    if until_on_disk(transaction, &mut reader).await.is_none() {
+        return Served::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
+    }
+    look_again(transaction, found).await
 }
 
 /// Repeats the look-up in memory, which may have an answer by now.

@@ -159,7 +159,8 @@ impl Ends {
         if !port.requires_proxy_header {
             return Some(direct);
         }
-        Some(match announced(core, stream, client, local, port).await? {
+        // Boxed, because every connection would have its memory.
+        Some(match Box::pin(announced(core, stream, client, local, port)).await? {
             Some(told) => Self { client: told.client, announced: Some(told.local), ..direct },
             None => direct,
         })
@@ -392,6 +393,51 @@ fn hardware_of(core: &Core, client: SocketAddr) -> Option<Option<[u8; 6]>> {
     }
 }
 
+/// Answers that wait.
+impl Connection {
+    /// Sends the rest of a hit.
+    async fn finish(
+        &self,
+        client: &mut ClientExchange,
+        request: Rc<Request>,
+        sending: Box<Sending>,
+    ) {
+        let mut transaction = Transaction::new(&self.core, client, &request);
+        let outcome = hit::finish(&mut transaction, sending).await;
+        transaction.end(outcome);
+        self.end_request(request);
+    }
+
+    /// Has helpers asked about a request, then answers it.
+    async fn call_out(&self, client: &mut ClientExchange, request: Rc<Request>) {
+        match Box::pin(callouts::run(&self.core, client, request)).await {
+            Ok((request, admission)) => Box::pin(self.answer(client, request, admission)).await,
+            Err(answered) => self.end_request(answered),
+        }
+    }
+
+    /// Answers a request that needs more than memory.
+    async fn answer(
+        &self,
+        client: &mut ClientExchange,
+        request: Rc<Request>,
+        admission: Admission,
+    ) {
+        let mut transaction = Transaction::new(&self.core, client, &request);
+        let mut outcome = pipeline::proceed(&mut transaction, admission).await;
+        if let Some(tunnel) = transaction.tunnel.take() {
+            outcome = Box::pin(tunnel::carry(&mut transaction, tunnel, outcome)).await;
+        }
+        transaction.end(outcome);
+        self.end_request(request);
+    }
+
+    fn end_request(&self, request: Rc<Request>) {
+        self.facts.login.end_request();
+        self.core.return_request(request);
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.facts.end();
@@ -457,38 +503,16 @@ impl Service for Connection {
         None
     }
 
-    async fn proceed(&self, client: &mut ClientExchange, pending: Pending) {
-        let core = &self.core;
-        let request = match pending {
-            Pending::Rest(request, sending) => {
-                let mut transaction = Transaction::new(core, client, &request);
-                let outcome = Box::pin(hit::finish(&mut transaction, sending)).await;
-                transaction.end(outcome);
-                request
-            }
-            Pending::Slow(request, admission) => {
-                let called = match admission {
-                    Admission::CallOut => Box::pin(callouts::run(core, client, request)).await,
-                    other => Ok((request, other)),
-                };
-                match called {
-                    Ok((request, admission)) => {
-                        let mut transaction = Transaction::new(core, client, &request);
-                        let proceeding = pipeline::proceed(&mut transaction, admission);
-                        let mut outcome = Box::pin(proceeding).await;
-                        if let Some(tunnel) = transaction.tunnel.take() {
-                            let carrying = tunnel::carry(&mut transaction, tunnel, outcome);
-                            outcome = Box::pin(carrying).await;
-                        }
-                        transaction.end(outcome);
-                        request
-                    }
-                    Err(answered) => answered,
-                }
-            }
-        };
-        self.facts.login.end_request();
-        core.return_request(request);
+    fn proceed<'a>(
+        &'a self,
+        client: &'a mut ClientExchange,
+        pending: Pending,
+    ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        match pending {
+            Pending::Rest(request, sending) => Box::pin(self.finish(client, request, sending)),
+            Pending::Slow(request, Admission::CallOut) => Box::pin(self.call_out(client, request)),
+            Pending::Slow(request, admission) => Box::pin(self.answer(client, request, admission)),
+        }
     }
 
     fn limits(&self) -> Vec<Arc<TokenBucket>> {

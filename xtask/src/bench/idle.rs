@@ -1,4 +1,5 @@
-//! `bench idle`: memory of the process without requests, and of an idle connection.
+//! `bench idle`: memory of the process without requests, of an idle connection, and of a request
+//! that waits for its server.
 
 use super::client::Client;
 use super::drive::url;
@@ -9,8 +10,11 @@ use crate::processes::free_address;
 use crate::{Outcome, packages};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 const CONNECTIONS: usize = 10_000;
@@ -21,6 +25,10 @@ const QUICK_CONNECTIONS: usize = 1_000;
 const SMALL_LIMIT: u64 = 1_024;
 const HUGE_LIMIT: u64 = 1_048_576;
 
+/// Requests that wait at the same time, each for an object of its own.
+const WAITING: usize = 5_000;
+const QUICK_WAITING: usize = 500;
+
 const TARGET_IDLE_MB: f64 = 12.0;
 const TARGET_CONNECTION_KB: f64 = 8.0;
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -28,9 +36,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 pub(super) fn run(plan: &Plan) -> Outcome {
     let huge = raise_own_limit()?;
     let mut rows = Vec::new();
-    for (name, program) in [("humboldt", plan.humboldt.clone()), ("squid", packages::find("squid"))]
-    {
-        let Some(program) = program.filter(|_| plan.wants(name)) else { continue };
+    let programs = [
+        ("humboldt", plan.humboldt.clone()),
+        ("old", plan.old.clone()),
+        ("squid", packages::find("squid")),
+    ];
+    for (name, program) in programs {
+        let wanted = name == "old" || plan.wants(name);
+        let Some(program) = program.filter(|_| wanted) else { continue };
         for limit in [SMALL_LIMIT, huge] {
             match start(plan, name, &program, limit) {
                 Ok(subject) => {
@@ -48,9 +61,11 @@ pub(super) fn run(plan: &Plan) -> Outcome {
             }
         }
         rows.push(connections(plan, name, &program, huge)?);
+        rows.push(waiting(plan, name, &program, huge)?);
     }
     println!(
-        "\nIdle: default configuration, no objects; then connections that each made one request\n"
+        "\nIdle: default configuration, no objects; then connections that each made one request;\n\
+         then requests that wait for their server, with two connections each\n"
     );
     table::print(&["idle", "resident", "bound"], &rows);
     Ok(())
@@ -114,4 +129,73 @@ fn connections(
         format!("{per_connection_kb:.2} KB"),
         format!("{verdict} {TARGET_CONNECTION_KB} KB"),
     ])
+}
+
+/// The memory of a request whose server does not answer, its two connections included.
+fn waiting(
+    plan: &Plan,
+    name: &'static str,
+    program: &Path,
+    descriptors: u64,
+) -> Outcome<Vec<String>> {
+    let count = if plan.quick { QUICK_WAITING } else { WAITING };
+    let mut silent = Silent::start(1 + count)?;
+    let subject = start(plan, name, program, descriptors.min(4 * CONNECTIONS as u64))?;
+    let mut held = vec![silent.ask(subject.address, 0)?];
+    silent.wait_for(1)?;
+    let before = subject.process.resident_bytes()?;
+    for object in 1..=count {
+        held.push(silent.ask(subject.address, object)?);
+    }
+    silent.wait_for(1 + count)?;
+    let after = subject.process.resident_bytes()?;
+    let kb = after.saturating_sub(before) as f64 / count as f64 / 1024.0;
+    let row = format!("{name}, each of {count} that wait");
+    Ok(vec![row, format!("{kb:.2} KB"), String::new()])
+}
+
+/// A server that reads requests and answers none.
+struct Silent {
+    address: SocketAddr,
+    asked: mpsc::Receiver<TcpStream>,
+    held: Vec<TcpStream>,
+}
+
+impl Silent {
+    /// A server for this many requests, each on a connection of its own.
+    fn start(count: usize) -> Outcome<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let (tell, asked) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(count) {
+                let Ok(mut stream) = stream else { return };
+                // A head is small, and comes in one piece.
+                let is_request = stream.set_read_timeout(Some(TIME_LIMIT)).is_ok()
+                    && stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0);
+                if !is_request || tell.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { address, asked, held: Vec::new() })
+    }
+
+    /// A connection by which the proxy was asked for an object.
+    fn ask(&self, proxy: SocketAddr, object: usize) -> Outcome<TcpStream> {
+        let mut stream = TcpStream::connect(proxy)?;
+        let host = self.address;
+        let head = format!("GET http://{host}/{object} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Waits until this many requests have come.
+    fn wait_for(&mut self, count: usize) -> Outcome {
+        while self.held.len() < count {
+            let asked = self.asked.recv_timeout(TIME_LIMIT);
+            self.held.push(asked.map_err(|_| "a request did not reach its server")?);
+        }
+        Ok(())
+    }
 }

@@ -61,10 +61,10 @@ pub(crate) struct Arguments {
     /// humboldt,squid
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss`, `memory`, `instructions`, `store`, `files`, `tunnel`, `tls` and `bump`:
-    /// an older humboldt, built for release, that has its turns as `old` in the same run, behind
-    /// those of the newer one. `store` prints the ratio of both for each scheme, taken round by
-    /// round
+    /// For `hit`, `miss`, `memory`, `idle`, `instructions`, `store`, `files`, `tunnel`, `tls` and
+    /// `bump`: an older humboldt, built for release, that has its turns as `old` in the same run,
+    /// behind those of the newer one. `store` prints the ratio of both for each scheme, taken round
+    /// by round
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     old: Option<PathBuf>,
     /// For `store`, `page-cache`, `memory-mode`, `full`, `files`, `tunnel` and `bump`: how often
@@ -90,7 +90,8 @@ enum What {
     Instructions,
     /// Resident memory after a churn of twenty times `cache_mem`
     Memory,
-    /// Resident memory of the idle process, and for each of 10,000 idle connections
+    /// Resident memory of the idle process, for each of 10,000 idle connections, and for each of
+    /// 5,000 requests that wait for their server
     Idle,
     /// The cost of a request of the laboratory's users, beside wrk
     Lab,
@@ -136,6 +137,7 @@ impl What {
             Self::Hit
                 | Self::Miss
                 | Self::Memory
+                | Self::Idle
                 | Self::Instructions
                 | Self::Store
                 | Self::Files
@@ -184,7 +186,7 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.old.is_some() && !arguments.what.has_old() {
-        let all = "hit, miss, memory, instructions, store, files, tunnel, tls and bump";
+        let all = "hit, miss, memory, idle, instructions, store, files, tunnel, tls and bump";
         return Err(format!("--old is for {all}").into());
     }
     packages::install_for_benchmarks()?;

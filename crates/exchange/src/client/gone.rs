@@ -31,10 +31,14 @@ pub(super) async fn gone(socket: Rc<Socket>, half_closed: bool) {
 
 /// Ends when a client has left. `deadline` is one of its core, which stays as it is.
 async fn left(stream: &Stream, deadline: &DeadlineSlot, half_closed: bool) {
-    let doubt = match in_doubt(stream, half_closed).await {
-        None => return,
-        Some(doubt) => doubt,
-    };
+    if let Some(doubt) = in_doubt(stream, half_closed).await {
+        // Boxed, because each client that waits would have its memory, and few get here.
+        Box::pin(left_after(doubt, stream, deadline, half_closed)).await;
+    }
+}
+
+/// Ends when a client in doubt has left.
+async fn left_after(doubt: Doubt, stream: &Stream, deadline: &DeadlineSlot, half_closed: bool) {
     let place = deadline.another();
     if doubt == Doubt::SentMore {
         place.arm_in_line(Duration::MAX);

@@ -1,5 +1,6 @@
 //! Asks a server: finds a way and a connection, sends the request, reads the head of the answer.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -112,20 +113,22 @@ async fn attempt_all(
         route = route.pinned();
     }
     loop {
-        let reached = route.next().await?;
-        let was_reused = reached.server.was_reused();
-        // Those who share the fetch are judged too.
-        let is_peer = reached.to.peer.is_some();
-        let private =
-            (!is_peer).then(|| destinations::to_note(core, request, reached.server.peer().ip()));
-        let private = private.flatten();
-        writer.comes_from(private);
-        // An answer in reserve is as old as its own request. Later answers count as that old, too:
-        // one of them may not be kept for that reason, but none takes the place of a newer one.
-        if reserve.is_none() {
-            writer.ask();
-        }
-        match ask(core, job, reached, writer).await {
+        let (was_reused, private);
+        // A block, or this future would have what was reached as well.
+        let asked = {
+            let reached = route.next().await?;
+            was_reused = reached.server.was_reused();
+            private = to_be_judged(core, request, &reached);
+            writer.comes_from(private);
+            // An answer in reserve is as old as its own request. Later answers count as that old,
+            // too: one of them may not be kept for that reason, but none takes the place of a
+            // newer one.
+            if reserve.is_none() {
+                writer.ask();
+            }
+            ask(core, job, reached, writer)
+        };
+        match asked.await {
             Ok(answer) if says_to_go_elsewhere(request, &answer) && route.leave(was_reused) => {
                 core.count(Counter::ServerRetries, 1);
                 *reserve = Some(Reserve::new(answer, private, &job.report));
@@ -150,6 +153,12 @@ async fn attempt_all(
     }
 }
 
+/// The private address of a server that was reached: those who share the fetch are judged too.
+fn to_be_judged(core: &Core, request: &Request, reached: &Reached) -> Option<IpAddr> {
+    let is_peer = reached.to.peer.is_some();
+    if is_peer { None } else { destinations::to_note(core, request, reached.server.peer().ip()) }
+}
+
 /// Whether another parent, or the server itself, may do better than who sent this answer, as in
 /// Squid.
 fn says_to_go_elsewhere(request: &Request, answer: &Answer) -> bool {
@@ -172,25 +181,27 @@ fn is_dead_connection(error: &ServerError) -> bool {
 }
 
 /// Sends one request without a body on one connection, and reads the final head.
-async fn ask(
+fn ask(
     core: &Rc<Core>,
     job: &Job,
-    reached: Reached,
+    mut reached: Reached,
     writer: &mut FlowWriter,
-) -> Result<Box<Answer>, ServerError> {
-    let Reached { mut server, to, is_pinned, seen } = reached;
-    server.ask(&Ask { request: &job.request, manner: job.manner(&to) }).await?;
-    let request_time = core.now().secs();
+) -> impl Future<Output = Result<Box<Answer>, ServerError>> {
     let limits = &job.request.snapshot().reply_limits;
-    let mut head = ResponseHead::default();
-    loop {
-        server.head(limits, || core.head_read_bytes(), &mut head).await?;
-        match head.status {
-            100..=199 => writer.interim(Arc::new(interim_head(&head))),
-            _ => {
-                job.report.answered(&head, to.passes_logins());
-                let reached = Reached { server, to, is_pinned, seen };
-                return Answer::new(reached, head, &job.request, request_time);
+    // A block has what was reached once, an async function would have its argument twice.
+    async move {
+        let server = &mut reached.server;
+        server.ask(&Ask { request: &job.request, manner: job.manner(&reached.to) }).await?;
+        let request_time = core.now().secs();
+        let mut head = ResponseHead::default();
+        loop {
+            server.head(limits, || core.head_read_bytes(), &mut head).await?;
+            match head.status {
+                100..=199 => writer.interim(Arc::new(interim_head(&head))),
+                _ => {
+                    job.report.answered(&head, reached.to.passes_logins());
+                    return Answer::new(reached, head, &job.request, request_time);
+                }
             }
         }
     }

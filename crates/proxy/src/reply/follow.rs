@@ -18,7 +18,7 @@ use crate::errors::ErrorPage;
 use crate::fetch::job::{Failure, Report};
 use crate::lookup::judge_age;
 use crate::lookup::memory::{HitObject, variant_key};
-use crate::outcome::Outcome;
+use crate::outcome::{Content, Outcome};
 use crate::reply::assemble::{self, Assembly};
 use crate::reply::head::{self, Reply};
 use crate::reply::hit::{self, Started};
@@ -31,46 +31,51 @@ use crate::storing::invalidate;
 use crate::transaction::{Served, Transaction};
 
 /// Serves a request from a fetch in flight: its own (with a `report`) or another request's.
-pub(crate) async fn follow(
+pub(crate) fn follow(
     transaction: &mut Transaction<'_>,
     mut reader: FlowReader,
     report: Option<&Report>,
     tag: Tag,
-) -> Served {
+) -> impl Future<Output = Served> {
     let came_before = reader.flow().published().is_some();
-    let head = match await_head(transaction, &mut reader, report.is_none()).await {
-        Ok(head) => head,
-        Err(Waited::ClientGone) => {
-            return Served::Done(transaction.client_gone(waiting(tag, report)));
-        }
-        // Nothing has been sent, so this is like a miss.
-        Err(Waited::LeftBehind | Waited::Aborted(AbortReason::DiskFailed)) => {
+    // A block has the reader once, an async function would have its argument twice.
+    async move {
+        let head = match await_head(transaction, &mut reader, report.is_none()).await {
+            Ok(head) => head,
+            Err(Waited::ClientGone) => {
+                return Served::Done(transaction.client_gone(waiting(tag, report)));
+            }
+            // Nothing has been sent, so this is like a miss.
+            Err(Waited::LeftBehind | Waited::Aborted(AbortReason::DiskFailed)) => {
+                return Served::LookAgain;
+            }
+            Err(Waited::Aborted(reason)) => {
+                let Some(report) = report else { return give_up(transaction, reason).await };
+                let outcome = Outcome::miss(report.tag_of_failure(tag), 0, Some(report.route()));
+                return Served::Done(
+                    local::failed(transaction, report.failure(reason), outcome).await,
+                );
+            }
+        };
+        // What is being read from a directory came before, whenever its head is there.
+        let came_before = came_before || reader.flow().is_reading();
+        if report.is_none()
+            && (!is_ours(transaction.request, &head)
+                || (came_before || has_terms(transaction.request, &head))
+                    && !is_fresh(transaction.request, &head))
+        {
             return Served::LookAgain;
         }
-        Err(Waited::Aborted(reason)) => {
-            let Some(report) = report else { return give_up(transaction, reason).await };
-            let outcome = Outcome::miss(report.tag_of_failure(tag), 0, Some(report.route()));
-            return Served::Done(local::failed(transaction, report.failure(reason), outcome).await);
+        if let Some(object) = &head.object {
+            let tag =
+                report.and_then(|report| report.object_tag.get()).unwrap_or(Tag::RefreshUnmodified);
+            let route = report.map(|report| Box::new(report.route()));
+            let object = HitObject::new(Held::Memory(Arc::clone(object)), tag);
+            let object = HitObject { without_origin: false, route, ..object };
+            return Served::Done(Box::pin(self::object(transaction, object)).await);
         }
-    };
-    // What is being read from a directory came before, whenever its head is there.
-    let came_before = came_before || reader.flow().is_reading();
-    if report.is_none()
-        && (!is_ours(transaction.request, &head)
-            || (came_before || has_terms(transaction.request, &head))
-                && !is_fresh(transaction.request, &head))
-    {
-        return Served::LookAgain;
+        stream(transaction, reader, &head, report, tag).await
     }
-    if let Some(object) = &head.object {
-        let tag =
-            report.and_then(|report| report.object_tag.get()).unwrap_or(Tag::RefreshUnmodified);
-        let route = report.map(|report| Box::new(report.route()));
-        let object = HitObject::new(Held::Memory(Arc::clone(object)), tag);
-        let object = HitObject { without_origin: false, route, ..object };
-        return Served::Done(Box::pin(self::object(transaction, object)).await);
-    }
-    stream(transaction, reader, &head, report, tag).await
 }
 
 /// Serves a request from a fetch that is for it alone.
@@ -237,7 +242,8 @@ async fn stream(
         return Served::Done(local::failed(transaction, failure, outcome).await);
     }
     outcome.status = head.head.status;
-    let outcome = outcome.with_head(&head.head);
+    // Not `with_head`: this future would have the outcome twice.
+    outcome.content = Content::Head(Arc::clone(&head.head));
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,

@@ -1,6 +1,8 @@
 //! Answers that the proxy makes itself: errors, manager pages, TRACE.
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 
 use humboldt_base::counters::Counter;
 use humboldt_conf::{PortMode, RuleSource};
@@ -24,6 +26,10 @@ use crate::rules::access;
 use crate::rules::codes::{self, Facts};
 use crate::rules::denial::{Refusal, Unanswered};
 use crate::transaction::Transaction;
+
+/// A future that few requests need. It has more than a kilobyte, which every request that waits
+/// would have if it were not boxed.
+type Boxed<F> = Pin<Box<F>>;
 
 /// An answer in memory.
 #[derive(Debug, Default)]
@@ -75,26 +81,45 @@ impl ReplyHead for LocalHead<'_> {
 }
 
 /// Answers with an error page.
-pub(crate) async fn error(
+pub(crate) fn error(
     transaction: &mut Transaction<'_>,
     page: ErrorPage,
     detail: &str,
-) -> Outcome {
+) -> Boxed<impl Future<Output = Outcome>> {
     let tag = match page {
         ErrorPage::OnlyIfCached => Tag::Miss,
         _ => Tag::None,
     };
-    failed(transaction, Failure::new(page, detail), Outcome::local(tag, 0)).await
+    failed(transaction, Failure::new(page, detail), Outcome::local(tag, 0))
 }
 
 /// Answers a request that could not be fulfilled. `outcome` has everything but the status.
-pub(crate) async fn failed(
+pub(crate) fn failed(
+    transaction: &mut Transaction<'_>,
+    failure: Failure,
+    outcome: Outcome,
+) -> Boxed<impl Future<Output = Outcome>> {
+    Box::pin(send_failed(transaction, failure, outcome))
+}
+
+/// Answers, as `deny_info` says, when a rule denies the request or its answer. `route` says where
+/// the answer came from.
+pub(crate) fn refused(
+    transaction: &mut Transaction<'_>,
+    refusal: Refusal,
+    route: Option<RouteTaken>,
+) -> Boxed<impl Future<Output = Outcome>> {
+    Box::pin(send_refused(transaction, refusal, route))
+}
+
+/// The future of [`failed`].
+async fn send_failed(
     transaction: &mut Transaction<'_>,
     failure: Failure,
     outcome: Outcome,
 ) -> Outcome {
     if let Some(refusal) = failure.refusal {
-        return Box::pin(refused(transaction, *refusal, outcome.route)).await;
+        return refused(transaction, *refusal, outcome.route).await;
     }
     transaction.core.count(Counter::ClientErrors, 1);
     let (core, request) = (transaction.core, transaction.request);
@@ -108,9 +133,8 @@ pub(crate) async fn failed(
     send(transaction, local, outcome).await
 }
 
-/// Answers, as `deny_info` says, when a rule denies the request or its answer. `route` says where
-/// the answer came from.
-pub(crate) async fn refused(
+/// The future of [`refused`].
+async fn send_refused(
     transaction: &mut Transaction<'_>,
     refusal: Refusal,
     route: Option<RouteTaken>,

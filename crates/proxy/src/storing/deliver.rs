@@ -35,9 +35,15 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 }
 
 /// Fetches into `writer`, as a task of its own.
-pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
+pub(crate) fn start(core: &Rc<Core>, mut job: Job, writer: FlowWriter) {
+    let core = Rc::clone(core);
+    // A block has the job once, an async function would have its argument twice.
+    let task = async move {
+        fetch(&core, &mut job, writer).await;
+        core.return_request(job.request);
+    };
     // Boxed, since the future has kilobytes, which would otherwise be moved several times.
-    turns::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
+    turns::spawn_local(Box::pin(task));
 }
 
 /// Brings an answer whose head has come into `writer`, as a task of its own: a client that leaves
@@ -46,11 +52,6 @@ pub(crate) fn go_on(core: &Rc<Core>, mut job: Job, answer: Box<Answer>, writer: 
     let core = Rc::clone(core);
     let task = async move { deliver(&core, &mut job, answer, writer).await };
     turns::spawn_local(Box::pin(task));
-}
-
-async fn run(core: Rc<Core>, mut job: Job, writer: FlowWriter) {
-    fetch(&core, &mut job, writer).await;
-    core.return_request(job.request);
 }
 
 async fn fetch(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {

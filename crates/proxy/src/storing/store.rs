@@ -98,7 +98,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         // when they have read their indexes.
         (_, None) if cache.has_dirs() && is_newest() && is_for_memory => {
             if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
-                _ = cache.write_vary(epoch, marker, times).await;
+                _ = Box::pin(cache.write_vary(epoch, marker, times)).await;
             }
             cache.remove_from_disk(&key).await;
         }
