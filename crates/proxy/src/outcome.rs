@@ -189,9 +189,10 @@ impl Outcome {
         Self { status: 0, content: Content::None, ..self }
     }
 
-    /// The same, with the media type from this head.
-    pub(crate) fn with_head(self, head: &Arc<StoredHead>) -> Self {
-        Self { content: Content::Head(Arc::clone(head)), ..self }
+    /// Its media type is that of this head. In place: where an outcome waits for its answer, a
+    /// second one would take memory too.
+    pub(crate) fn set_head(&mut self, head: &Arc<StoredHead>) {
+        self.content = Content::Head(Arc::clone(head));
     }
 
     /// The same, with the answer cut off.

@@ -122,13 +122,18 @@ fn connections(
         held.push(client);
     }
     let after = subject.process.resident_bytes()?;
-    let per_connection_kb = (after.saturating_sub(before)) as f64 / count as f64 / 1024.0;
+    let per_connection_kb = each_kb(before, after, count);
     let verdict = if per_connection_kb <= TARGET_CONNECTION_KB { "within" } else { "above" };
     Ok(vec![
         format!("{name}, each of {count} connections"),
         format!("{per_connection_kb:.2} KB"),
         format!("{verdict} {TARGET_CONNECTION_KB} KB"),
     ])
+}
+
+/// What each of `count` took of the bytes between two looks at resident memory.
+pub(super) fn each_kb(before: u64, after: u64, count: usize) -> f64 {
+    after.saturating_sub(before) as f64 / count as f64 / 1024.0
 }
 
 /// The memory of a request whose server does not answer, its two connections included.
@@ -149,7 +154,7 @@ fn waiting(
     }
     silent.wait_for(1 + count)?;
     let after = subject.process.resident_bytes()?;
-    let kb = after.saturating_sub(before) as f64 / count as f64 / 1024.0;
+    let kb = each_kb(before, after, count);
     let row = format!("{name}, each of {count} that wait");
     Ok(vec![row, format!("{kb:.2} KB"), String::new()])
 }

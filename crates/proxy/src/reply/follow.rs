@@ -18,7 +18,7 @@ use crate::errors::ErrorPage;
 use crate::fetch::job::{Failure, Report};
 use crate::lookup::judge_age;
 use crate::lookup::memory::{HitObject, variant_key};
-use crate::outcome::{Content, Outcome};
+use crate::outcome::Outcome;
 use crate::reply::assemble::{self, Assembly};
 use crate::reply::head::{self, Reply};
 use crate::reply::hit::{self, Started};
@@ -242,8 +242,7 @@ async fn stream(
         return Served::Done(local::failed(transaction, failure, outcome).await);
     }
     outcome.status = head.head.status;
-    // Not `with_head`: this future would have the outcome twice.
-    outcome.content = Content::Head(Arc::clone(&head.head));
+    outcome.set_head(&head.head);
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,

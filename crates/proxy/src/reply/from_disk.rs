@@ -99,7 +99,8 @@ async fn serve_alone(
     selection: Selection,
 ) -> Served {
     let (core, request) = (transaction.core, transaction.request);
-    let mut outcome = Outcome::hit(selection.tag, selection.status).with_head(&hit.head);
+    let mut outcome = Outcome::hit(selection.tag, selection.status);
+    outcome.set_head(&hit.head);
     let mut buffer = Vec::new();
     if let Some(part) = selection.range {
         match transaction.while_it_stays(pin!(read_some(core, &mut hit, part, &mut buffer))).await {

@@ -44,7 +44,7 @@ pub(super) fn run(plan: &Plan, all: &[Server], authority: &Path, host: SocketAdd
             held.push(open()?);
         }
         let after = server.process.process.resident_bytes()?;
-        let each_kb = after.saturating_sub(before) as f64 / count as f64 / 1024.0;
+        let each_kb = idle::each_kb(before, after, count);
         let verdict = match server.name {
             "humboldt" if each_kb <= TARGET_KB => format!("≤ {TARGET_KB}: reached"),
             "humboldt" => format!("≤ {TARGET_KB}: missed"),
