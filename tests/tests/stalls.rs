@@ -80,6 +80,24 @@ fn a_post_waits_for_no_disk() {
     assert_eq!(cache(&world, "/x"), "MISS");
 }
 
+/// Memory gives an answer up before the directory has written it. It is at hand all the same.
+#[test]
+fn a_hit_does_not_wait_until_it_is_stored() {
+    let world = World::forward("cache_dir diskd {dir}/store 64 4 4\ncache_mem 1 MB\n");
+    let fetch = |path: &str| {
+        world.origin.on(path, Reply::ok("x".repeat(10_000)).cachable(3_600));
+        assert_eq!(cache(&world, path), "MISS");
+    };
+    fetch("/first");
+    let file = world.proxy.path("store/00/00/00000000");
+    until("a helper that has written", || file.exists().then_some(()));
+    let _stopped = Stopped::helper_of(&world);
+    fetch("/new");
+    (0..200).for_each(|number| fetch(&format!("/others/{number}")));
+    assert_eq!(cache(&world, "/new"), "HIT");
+    assert_eq!(world.origin.count("/new"), 1);
+}
+
 /// The contents of the logs of removals of a `ring`.
 fn removals(store: &Path) -> Vec<Vec<u8>> {
     (0..2)

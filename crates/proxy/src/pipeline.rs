@@ -425,13 +425,15 @@ async fn after_join(transaction: &mut Transaction<'_>, found: &mut Found, flow: 
     look_again(transaction, found).await
 }
 
-/// Looks again when a directory has written an answer that is complete.
+/// Looks again for an answer that is complete: at once if it is at hand, otherwise when a directory
+/// has written it.
 async fn after_disk(
     transaction: &mut Transaction<'_>,
     found: &mut Found,
     mut reader: FlowReader,
 ) -> Served {
-    if until_on_disk(transaction, &mut reader).await.is_none() {
+    let is_at_hand = transaction.core.shared.cache.recall(reader.flow());
+    if !is_at_hand && until_on_disk(transaction, &mut reader).await.is_none() {
         return Served::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
     }
     look_again(transaction, found).await

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::overload::{OBJECT_BYTES_ABOUT, Room};
 use crate::share::Share;
@@ -33,6 +34,8 @@ pub(crate) struct Stores {
     count: Arc<AtomicUsize>,
     /// Bytes that they store.
     bytes: Arc<AtomicU64>,
+    /// How long the one that the disk began with last had waited for it, in microseconds.
+    wait_us: Arc<AtomicU64>,
 }
 
 impl Stores {
@@ -48,7 +51,18 @@ impl Stores {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn count(&self) -> usize {
+    /// The disk begins with one that has waited for this time.
+    pub(crate) fn note_wait(&self, wait: Duration) {
+        let us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        self.wait_us.store(us, Ordering::Relaxed);
+    }
+
+    /// How long the one that the disk began with last had waited.
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_micros(self.wait_us.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 

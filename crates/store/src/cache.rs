@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::dirs::{Dir, DirConfig, Purged, Table};
 use crate::disk::{SwapOutError, remove_own};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
-use crate::flow::{Epoch, FlowWriter};
+use crate::flow::{Epoch, Flow, FlowWriter};
 use crate::gate::Gate;
 use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
@@ -248,7 +248,21 @@ impl Cache {
         if in_memory || on_disk {
             writer.flow().note_stored();
         }
+        if dir.is_some() && !on_disk {
+            writer.flow().note_object(&object);
+        }
         Some(Stored { object, in_memory, on_disk })
+    }
+
+    /// Puts an answer into memory that is asked for again while a directory writes it in one piece:
+    /// those who ask for it need not wait for the disk. `false`: it is not at hand, memory does not
+    /// take it, or it is not current any more.
+    pub fn recall(&self, flow: &Flow) -> bool {
+        let Some(object) = flow.object() else { return false };
+        object.key == flow.key()
+            && object.body_bytes() <= self.memory_object_bytes_max()
+            && !self.purges.has_purged(&object)
+            && self.insert_current(flow.epoch(), object.key, Entry::Object(object))
     }
 
     /// Removes the entry of a key from memory, for an answer that will not be there. After a purge

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::bounds::{Bounds, Stores};
 use crate::overload::{Room, Turns};
@@ -30,6 +31,11 @@ pub(crate) const NAME: &str = "aufs";
 /// Operations that store may be under way for each thread, before others are turned away. From half
 /// of it on, Squid's bound, objects wait or are turned away that come for the first time.
 const STORES_PER_THREAD: usize = 40;
+
+/// If a store has waited longer than this for a thread, and others are waiting still, objects that
+/// come for the first time are turned away, as if half of the bound were reached. A shorter queue
+/// keeps a slow disk as busy, and what waits takes memory from the objects that are fetched.
+const STORE_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Operations that may be under way, or done and not taken, for each thread, before nothing is
 /// stored.
@@ -63,6 +69,7 @@ struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
     readers: Arc<Readers>,
+    threads_max: usize,
     /// With this many operations under way, no object is stored.
     outcomes_to_store_max: usize,
     /// With this many, none is read either.
@@ -136,6 +143,7 @@ impl Aufs {
             tree,
             readers: Arc::new(Readers(Arc::clone(&threads))),
             threads,
+            threads_max,
             outcomes_to_store_max,
             outcomes_max: threads_max * OUTCOMES_PER_THREAD,
             bounds,
@@ -143,6 +151,12 @@ impl Aufs {
             turns: Arc::new(turns),
             outcomes,
         }
+    }
+
+    /// Whether stores wait too long. When no more are left than threads, nothing waits any more,
+    /// however long the last one had to.
+    fn is_late(&self) -> bool {
+        self.stores.count() > self.threads_max && self.stores.wait() > STORE_WAIT_MAX
     }
 
     fn may_read(&self) -> bool {
@@ -196,7 +210,9 @@ impl Aufs {
         let (completer, operation) = Operation::counted(self.outcome());
         let store = Storing::new(&self.stores, bytes as u64, &self.turns);
         let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
+        let begun = Instant::now();
         self.threads.0.write(Box::new(move || {
+            store.stores.note_wait(begun.elapsed());
             let outcome = work(&completer);
             drop(store);
             completer.complete(outcome);
@@ -245,7 +261,7 @@ impl Engine for Aufs {
     }
 
     fn is_half_full(&self) -> bool {
-        self.bounds.is_half_full(&self.stores)
+        self.bounds.is_half_full(&self.stores) || self.is_late()
     }
 
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {

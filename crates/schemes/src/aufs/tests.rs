@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
 
 use super::{
-    Aufs, Bounds, NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORES_PER_THREAD,
+    Aufs, Bounds, NAME, OUTCOMES_PER_THREAD, OUTCOMES_TO_STORE_PER_THREAD, STORE_WAIT_MAX,
+    STORES_PER_THREAD,
 };
 use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
 use crate::bounds::HALF_BYTES_LEAST;
@@ -38,6 +40,13 @@ fn poll<T>(future: &mut IoFuture<'_, T>) -> Poll<Result<T, SchemeError>> {
 
 /// Keeps the only thread of a directory busy until it is dropped.
 fn hold(aufs: &TreeScheme) -> mpsc::Sender<()> {
+    let (release, has_started) = hold_later(aufs);
+    has_started.recv().expect("it runs");
+    release
+}
+
+/// The same from the time on when this chore begins, which the second value says.
+fn hold_later(aufs: &TreeScheme) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
     let (release, held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
     drop(aufs.engine().later(Box::new(move || {
@@ -45,8 +54,7 @@ fn hold(aufs: &TreeScheme) -> mpsc::Sender<()> {
         let _ = held.recv();
         Ok(())
     })));
-    has_started.recv().expect("it runs");
-    release
+    (release, has_started)
 }
 
 #[test]
@@ -137,6 +145,36 @@ fn where_memory_is_short_fewer_stores_wait_for_a_thread() {
     stores.into_iter().for_each(|store| run(store).expect("stored"));
     // The thread has looked at the memory of this machine since.
     settle(&aufs, |_| aufs.load() == 0 && bounds.half_bytes() > HALF_BYTES_LEAST);
+}
+
+/// The thread does a chore after each store.
+#[test]
+fn while_stores_wait_too_long_what_comes_first_is_turned_away() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    settle(&aufs, |_| aufs.load() == 0);
+    let create = |at| run(aufs.create(record(&url(at), 1), Some(10)));
+    let store = |at| create(at).expect("not turned away").commit(None);
+
+    let held = hold(&aufs);
+    let (held_again, is_held_again) = hold_later(&aufs);
+    let mut stores: Vec<_> = (1..=3).map(store).collect();
+    assert!(stores.iter_mut().all(|store| poll(store).is_pending()));
+    let since = Instant::now();
+    while since.elapsed() <= STORE_WAIT_MAX {
+        std::thread::yield_now();
+    }
+    assert!(create(10).is_ok(), "the disk has not begun with any");
+    drop(held);
+    is_held_again.recv().expect("it runs after the first store");
+    assert!(create(11).is_err() && create(11).is_ok(), "the second time it is wanted");
+    assert_eq!(aufs.stats().shed, 1);
+    stores.push(create(0).expect("it is stored already").commit(None));
+    drop(held_again);
+    stores.into_iter().for_each(|store| run(store).expect("stored"));
+    settle(&aufs, |_| aufs.load() == 0);
+    assert!(create(12).is_ok(), "nothing waits any more");
 }
 
 #[test]

@@ -285,6 +285,47 @@ mod tests {
     }
 
     #[test]
+    fn what_a_directory_still_writes_comes_back_to_memory_for_those_who_ask_for_it() {
+        let f = fixture(MemoryMode::Auto);
+        f.scheme.faults.at_once.store(false, SeqCst);
+        let dir = f.cache.dirs()[0].clone();
+        let begin = |number| f.cache.begin_or_join(key(number), key(number), URL);
+        let write = |number| {
+            let (mut writer, _reader) = f.lead(key(number));
+            f.publish(&mut writer, BODY_BYTES, true);
+            block_on(writer.append(&body(number))).expect("memory is there");
+            writer.finish(None);
+            let until_written = writer.subscribe(ReaderKind::Disk).expect("at the start");
+            assert!(!f.cache.store(writer, URL, Some(&dir)).expect("kept whole").on_disk);
+            f.cache.mem().remove(&key(number));
+            until_written
+        };
+        let until_written = write(1);
+        let Begin::Wait(waiter) = begin(1) else { panic!("it is being written") };
+        assert!(f.cache.recall(waiter.flow()) && f.memory_has(1, &body(1)));
+        f.cache.mem().remove(&key(1));
+        drop(until_written);
+        assert!(!f.cache.recall(waiter.flow()) && !f.in_memory(1), "it is in the directory");
+        drop(waiter);
+
+        // Those who wait already when it is purged get nothing of it.
+        let _until_written = write(2);
+        let Begin::Wait(waiter) = begin(2) else { panic!("it is being written") };
+        let prefix = Purge::prefix(URL).expect("a good prefix");
+        f.cache.purges().register_now(&[prefix]).expect("in memory");
+        assert!(!f.cache.recall(waiter.flow()) && !f.in_memory(2));
+        let _until_written = write(3);
+        let Begin::Wait(waiter) = begin(3) else { panic!("it is being written") };
+        block_on(f.cache.purge(key(3)));
+        assert!(!f.cache.recall(waiter.flow()) && !f.in_memory(3));
+        let _until_written = write(4);
+        let Begin::Wait(waiter) = begin(4) else { panic!("it is being written") };
+        let settings = CacheSettings { memory_object_bytes_max: 100, ..SETTINGS };
+        f.reconfigure(settings);
+        assert!(!f.cache.recall(waiter.flow()) && !f.in_memory(4), "too large for memory");
+    }
+
+    #[test]
     fn a_newer_answer_takes_the_place_of_an_older_one_everywhere() {
         for comes in [Comes::AtOnce, Comes::Slowly] {
             let f = fixture(MemoryMode::Auto);

@@ -35,6 +35,7 @@ use humboldt_base::limits::PAGE_BYTES;
 
 use crate::key::Key;
 use crate::mem::{MemTier, Reserved};
+use crate::object::Object;
 use crate::sync::Mutex;
 use crate::versions::{Fetch, Stamp};
 
@@ -189,6 +190,17 @@ impl Flow {
 
     pub(crate) fn note_stored(&self) {
         self.is_stored.store(true, Relaxed);
+    }
+
+    /// A directory writes the answer in one piece from now on: until it has, it is at hand.
+    pub(crate) fn note_object(&self, object: &Arc<Object>) {
+        let mut state = self.state.lock();
+        state.object = state.is_coming_to_disk().then(|| Arc::clone(object));
+    }
+
+    /// The answer, while a directory writes it in one piece.
+    pub(crate) fn object(&self) -> Option<Arc<Object>> {
+        self.state.lock().object.clone()
     }
 
     pub(crate) fn reserve(&self, reserved: Reserved) {

@@ -12,6 +12,7 @@ use humboldt_sys::pages::Page;
 
 use crate::body::{Body, Borrowed};
 use crate::head::StoredHead;
+use crate::object::Object;
 
 use super::facts::{
     AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress,
@@ -84,6 +85,8 @@ pub(super) struct State {
     /// The table in which requests find it until the disk writer is done, although its own writer
     /// is.
     lingers_in: Option<Arc<Table>>,
+    /// The answer, while a disk writer has it in one piece.
+    pub(super) object: Option<Arc<Object>>,
 }
 
 impl Default for State {
@@ -110,6 +113,7 @@ impl Default for State {
             writer_waker: None,
             gone_waker: None,
             lingers_in: None,
+            object: None,
         }
     }
 }
@@ -150,6 +154,7 @@ impl State {
             if reader.kind == ReaderKind::Disk && !self.has_disk_writer() {
                 self.wake_parked(wakes);
                 table = self.lingers_in.take();
+                self.object = None;
             }
             self.moved(window, wakes);
         }
