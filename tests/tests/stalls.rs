@@ -84,18 +84,32 @@ fn a_post_waits_for_no_disk() {
 #[test]
 fn a_hit_does_not_wait_until_it_is_stored() {
     let world = World::forward("cache_dir diskd {dir}/store 64 4 4\ncache_mem 1 MB\n");
+    let reply = || Reply::ok("x".repeat(10_000)).cachable(3_600);
     let fetch = |path: &str| {
-        world.origin.on(path, Reply::ok("x".repeat(10_000)).cachable(3_600));
+        world.origin.on(path, reply());
         assert_eq!(cache(&world, path), "MISS");
     };
     fetch("/first");
     let file = world.proxy.path("store/00/00/00000000");
     until("a helper that has written", || file.exists().then_some(()));
-    let _stopped = Stopped::helper_of(&world);
+    let stopped = Stopped::helper_of(&world);
+    let tagged = Reply::ok("x".repeat(10_000)).with("Cache-Control", "no-cache");
+    world.origin.on("/tagged", tagged.with("ETag", "\"a\""));
+    assert_eq!(cache(&world, "/tagged"), "MISS");
     fetch("/new");
     (0..200).for_each(|number| fetch(&format!("/others/{number}")));
+    let stores = || world.metric("humboldt_memory_stores_total");
+    let before = stores();
     assert_eq!(cache(&world, "/new"), "HIT");
     assert_eq!(world.origin.count("/new"), 1);
+    assert_eq!(stores() - before, 1, "it had left memory");
+    // An answer that has to be confirmed waits until it is stored.
+    let mut client = world.client();
+    client.request("GET", &world.target("/tagged"), &[], b"");
+    until("a request that waits", || (stores() - before == 2).then_some(()));
+    drop(stopped);
+    assert_eq!(client.response().expect(200).body.len(), 10_000);
+    assert_eq!(world.origin.last("/tagged").field("If-None-Match"), Some("\"a\""));
 }
 
 /// The contents of the logs of removals of a `ring`.

@@ -425,18 +425,29 @@ async fn after_join(transaction: &mut Transaction<'_>, found: &mut Found, flow: 
     look_again(transaction, found).await
 }
 
-/// Looks again for an answer that is complete: at once if it is at hand, otherwise when a directory
-/// has written it.
+/// Serves an answer that is complete at once, if it is at hand and good enough as it is. Otherwise
+/// looks again when a directory has written it.
 async fn after_disk(
     transaction: &mut Transaction<'_>,
     found: &mut Found,
     mut reader: FlowReader,
 ) -> Served {
-    let is_at_hand = transaction.core.shared.cache.recall(reader.flow());
-    if !is_at_hand && until_on_disk(transaction, &mut reader).await.is_none() {
+    if let Some(hit) = at_hand(transaction.core, transaction.request, reader.flow()) {
+        drop(reader);
+        return Served::Done(follow::object(transaction, hit).await);
+    }
+    if until_on_disk(transaction, &mut reader).await.is_none() {
         return Served::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
     }
     look_again(transaction, found).await
+}
+
+/// The answer that a directory is still writing.
+fn at_hand(core: &Core, request: &Request, flow: &Flow) -> Option<HitObject> {
+    if core.shared.cache.recall(flow) {
+        core.count(Counter::MemoryStores, 1);
+    }
+    look_up(core, request).ok()
 }
 
 /// Repeats the look-up in memory, which may have an answer by now.

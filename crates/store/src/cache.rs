@@ -254,15 +254,23 @@ impl Cache {
         Some(Stored { object, in_memory, on_disk })
     }
 
-    /// Puts an answer into memory that is asked for again while a directory writes it in one piece:
-    /// those who ask for it need not wait for the disk. `false`: it is not at hand, memory does not
-    /// take it, or it is not current any more.
+    /// Puts an answer into memory, where nothing else is, that is asked for again while a directory
+    /// writes it in one piece: those who ask for it need not wait for the disk. `false`: it is not
+    /// at hand, memory has an answer or does not take it, or it is not current any more.
     pub fn recall(&self, flow: &Flow) -> bool {
         let Some(object) = flow.object() else { return false };
-        object.key == flow.key()
-            && object.body_bytes() <= self.memory_object_bytes_max()
-            && !self.purges.has_purged(&object)
-            && self.insert_current(flow.epoch(), object.key, Entry::Object(object))
+        let (epoch, key) = (flow.epoch(), object.key);
+        if key != flow.key()
+            || object.body_bytes() > self.memory_object_bytes_max()
+            || self.purges.has_purged(&object)
+        {
+            return false;
+        }
+        let entry = Entry::Object(object);
+        // Memory may have a newer head of the same answer.
+        let insert =
+            || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
+        self.while_newest(epoch, &key, 0, insert) == Some(true)
     }
 
     /// Removes the entry of a key from memory, for an answer that will not be there. After a purge

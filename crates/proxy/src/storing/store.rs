@@ -110,10 +110,11 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);
             turns::spawn_local(async move {
-                let _writing = writing;
                 let cache = &core.shared.cache;
                 let outcome = cache.write_object(epoch, &stored.object, dir, place).await;
                 count_swap_out(&core, outcome);
+                // Before those go on who wait for it: they look in the directories.
+                drop(writing);
                 drop(until_written);
             });
         }

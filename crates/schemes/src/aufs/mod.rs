@@ -153,8 +153,8 @@ impl Aufs {
         }
     }
 
-    /// Whether stores wait too long. When no more are left than threads, nothing waits any more,
-    /// however long the last one had to.
+    /// Whether stores wait too long, as far as those show that have begun. When no more are left
+    /// than threads, those behind them wait no longer, however long the last one had to.
     fn is_late(&self) -> bool {
         self.stores.count() > self.threads_max && self.stores.wait() > STORE_WAIT_MAX
     }

@@ -302,6 +302,10 @@ mod tests {
         };
         let until_written = write(1);
         let Begin::Wait(waiter) = begin(1) else { panic!("it is being written") };
+        let newer = Entry::Object(crate::testing::object_of(key(1), Body::default()));
+        f.cache.mem().insert(key(1), newer);
+        assert!(!f.cache.recall(waiter.flow()) && f.memory_has(1, b""), "a newer head, perhaps");
+        f.cache.mem().remove(&key(1));
         assert!(f.cache.recall(waiter.flow()) && f.memory_has(1, &body(1)));
         f.cache.mem().remove(&key(1));
         drop(until_written);
