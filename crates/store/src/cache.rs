@@ -267,9 +267,8 @@ impl Cache {
             return false;
         }
         let entry = Entry::Object(object);
-        // Memory may have a newer head of the same answer.
-        let insert =
-            || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
+        // Memory may have a newer head of the same answer, or a newer marker.
+        let insert = || self.in_flight.is_current(epoch) && self.mem.insert_if_absent(key, entry);
         self.while_newest(epoch, &key, 0, insert) == Some(true)
     }
 

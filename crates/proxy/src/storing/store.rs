@@ -113,8 +113,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
                 let cache = &core.shared.cache;
                 let outcome = cache.write_object(epoch, &stored.object, dir, place).await;
                 count_swap_out(&core, outcome);
-                // Before those go on who wait for it: they look in the directories.
-                drop(writing);
+                drop(writing); // before those go on who wait for it
                 drop(until_written);
             });
         }

@@ -154,7 +154,7 @@ impl Aufs {
     }
 
     /// Whether stores wait too long, as far as those show that have begun. When no more are left
-    /// than threads, those behind them wait no longer, however long the last one had to.
+    /// than threads, the queue is nearly empty, however long the last one had to wait.
     fn is_late(&self) -> bool {
         self.stores.count() > self.threads_max && self.stores.wait() > STORE_WAIT_MAX
     }

@@ -305,6 +305,8 @@ mod tests {
         let newer = Entry::Object(crate::testing::object_of(key(1), Body::default()));
         f.cache.mem().insert(key(1), newer);
         assert!(!f.cache.recall(waiter.flow()) && f.memory_has(1, b""), "a newer head, perhaps");
+        f.cache.mem().insert(key(1), Entry::HitForMiss { until: i64::MAX });
+        assert!(!f.cache.recall(waiter.flow()) && !f.memory_has(1, &body(1)), "nor a marker");
         f.cache.mem().remove(&key(1));
         assert!(f.cache.recall(waiter.flow()) && f.memory_has(1, &body(1)));
         f.cache.mem().remove(&key(1));

@@ -269,6 +269,8 @@ impl FlowReader {
 
 impl Drop for FlowReader {
     fn drop(&mut self) {
+        // Before those go on who wait for this one: they look in the directories.
+        drop(self.writing.take());
         let window = self.flow.window_bytes();
         let table = self.flow.with(|state, wakes| state.detach(self.number, window, wakes));
         table.inspect(|table| table.remove(&self.flow));

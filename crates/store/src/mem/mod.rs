@@ -136,6 +136,14 @@ pub(crate) enum PageShortage {
     Exhausted,
 }
 
+/// What an entry takes the place of.
+#[derive(Copy, Clone)]
+enum Replaces {
+    Anything,
+    AllButObjects,
+    Nothing,
+}
+
 /// The memory tier. Shared by all cores.
 pub struct MemTier {
     shards: Box<[ShardCell]>,
@@ -229,18 +237,23 @@ impl MemTier {
     /// Stores an entry in place of any other of this key and evicts entries that no longer fit.
     /// Returns whether it was stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
-        self.put(key, entry, true)
+        self.put(key, entry, Replaces::Anything)
     }
 
     /// The same, unless an object is there.
     pub(crate) fn insert_unless_object(&self, key: Key, entry: Entry) -> bool {
-        self.put(key, entry, false)
+        self.put(key, entry, Replaces::AllButObjects)
     }
 
-    fn put(&self, key: Key, entry: Entry, replaces_object: bool) -> bool {
+    /// The same, unless any entry is there.
+    pub(crate) fn insert_if_absent(&self, key: Key, entry: Entry) -> bool {
+        self.put(key, entry, Replaces::Nothing)
+    }
+
+    fn put(&self, key: Key, entry: Entry, replaces: Replaces) -> bool {
         let (boxed, pages) = (entry.boxed_bytes(), entry.page_bytes());
         if !self.takes(boxed + pages) {
-            if replaces_object {
+            if let Replaces::Anything = replaces {
                 self.remove(&key);
             }
             return false;
@@ -249,7 +262,12 @@ impl MemTier {
         let cell = self.cell(hash);
         let replaced = {
             let mut shard = cell.shard.lock();
-            if !replaces_object && matches!(shard.peek(hash, &key), Some(Entry::Object(_))) {
+            let may_come = match (replaces, shard.peek(hash, &key)) {
+                (Replaces::Anything, _) | (_, None) => true,
+                (Replaces::AllButObjects, Some(there)) => !matches!(there, Entry::Object(_)),
+                (Replaces::Nothing, Some(_)) => false,
+            };
+            if !may_come {
                 return false;
             }
             self.clock.tick();
