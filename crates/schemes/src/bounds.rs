@@ -62,6 +62,7 @@ impl Stores {
         Duration::from_micros(self.wait_us.load(Ordering::Relaxed))
     }
 
+    /// Their number.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -210,9 +210,9 @@ impl Aufs {
         let (completer, operation) = Operation::counted(self.outcome());
         let store = Storing::new(&self.stores, bytes as u64, &self.turns);
         let (bounds, turns) = (Arc::clone(&self.bounds), Arc::clone(&self.turns));
-        let begun = Instant::now();
+        let queued = Instant::now();
         self.threads.0.write(Box::new(move || {
-            store.stores.note_wait(begun.elapsed());
+            store.stores.note_wait(queued.elapsed());
             let outcome = work(&completer);
             drop(store);
             completer.complete(outcome);
